@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 
 import detectors
 from benchmarks.verdict_mixtures.targets import BACKGROUND, DOCSTRINGS, sources
-from extensions.lab.docstrings import docstring_paragraphs
-from extensions.pretrain.pretraining import continue_pretraining
+from extensions.study.docstrings import docstring_paragraphs
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.models import language_model
+from fsd.models.pretraining import continue_pretraining
 from fsd.scores import ScoreColumns, rows_of
 from fsd.scoring.model import open_model
 from fsd.verdicts.calibration import TOLERANCE, calibrate

@@ -141,7 +141,7 @@ def tokenizer_of(model: str) -> tuple[Any, int]:
         from fsd.models.language_model import load_tokenizer
 
         return load_tokenizer(model)
-    from extensions.pretrain.pretraining import train_tokenizer
+    from fsd.models.pretraining import train_tokenizer
 
     trained = train_tokenizer(list(islice(docstrings(), 20_000)), 50_000)
     return trained, len(trained)

@@ -153,9 +153,9 @@ COMMANDS = {
         "mlruns/**/results.parquet",
         [
             Moment("shared models trained", "file:cache/lab/models-*/frequencies/"),
-            Moment("first cell finished", "file:cache/lab/*.parquet"),
-            Moment("measuring", "extensions.lab.results:measure"),
-            Moment("closing the run", END),
+            Moment("first cell closed", END, after=True),
+            Moment("measuring", "extensions.study.lab.results:measure", 3),
+            Moment("closing the run", END, 3),
         ],
     ),
     "canary test": Command(
@@ -194,8 +194,8 @@ COMMANDS = {
         "--vocabulary 300 --context 64 --passes 1 --exposures 1",
         "made/model.safetensors",
         [
-            Moment("pretraining", "extensions.pretrain.pretraining:pretrain"),
-            Moment("pretrained", "extensions.pretrain.pretraining:pretrain", after=True),
+            Moment("pretraining", "fsd.models.pretraining:pretrain"),
+            Moment("pretrained", "fsd.models.pretraining:pretrain", after=True),
             Moment("writing the folder", "fsd.scoring.token_counting:count"),
         ],
     ),

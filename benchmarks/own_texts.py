@@ -26,7 +26,6 @@ import tyro
 
 from extensions.adapter_audit.audit import prepare as prepare_audit
 from extensions.adapter_audit.settings import AuditConfig
-from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data import embedded
 from fsd.data.documents import Document
@@ -34,6 +33,7 @@ from fsd.models import language_model
 from fsd.models.adapters import save_adapter
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
+from fsd.models.pretraining import continue_pretraining
 from fsd.scoring.sampling import SENTENCE, Sampling, generated, seeded
 from fsd.verdicts.verdicts import MEMBER, OUT_OF_DOMAIN, Rules
 from pipelines.detect.classifier import MembershipClassifier

@@ -25,12 +25,12 @@ from extensions.canary import demo, rank
 from extensions.canary.files import Canaries
 from extensions.extract import report as extract
 from extensions.extract import works
-from extensions.lab import corpora, results
-from extensions.lab.corpora import Sides
-from extensions.lab.models import Base, shared, train
-from extensions.lab.report import SHOWN
-from extensions.lab.results import COMBINED, TITLES, score_names
-from extensions.lab.targets import Cell, Target, scores, trained
+from extensions.study.lab import corpora, results
+from extensions.study.lab.corpora import Sides
+from extensions.study.lab.models import Base, shared, train
+from extensions.study.lab.report import SHOWN
+from extensions.study.lab.results import COMBINED, TITLES, score_names
+from extensions.study.lab.targets import Cell, Target, scores, trained
 from fsd.config import DetectorConfig, ModelConfig, OptionalPath
 from fsd.data.embedded import unread
 from fsd.data.splitting import LATER, MEMBER

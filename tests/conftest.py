@@ -278,7 +278,7 @@ def make_architecture(folder: Path, architecture: str, *, seed: int, **config: A
     import torch
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
-    from extensions.pretrain.pretraining import train_tokenizer
+    from fsd.models.pretraining import train_tokenizer
 
     kind = CONFIG_MAPPING[architecture]
     width = "init_std" if architecture == "opt" else "initializer_range"

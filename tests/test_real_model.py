@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import real_model
-from extensions.lab import targets
+from extensions.study.lab import targets
 from fsd.tracking import fetch_artifact, find_runs
 
 

@@ -21,11 +21,11 @@ import tyro
 
 import detectors
 from benchmarks.verdict_mixtures.targets import sources
-from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import Document
 from fsd.models import language_model
 from fsd.models.language_model import LanguageModel
+from fsd.models.pretraining import continue_pretraining
 from fsd.scores import IN_AUDIT, ScoreColumns
 from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import ModelScorer, hidden_states

@@ -19,8 +19,7 @@ from extensions.canary import files, make, rank
 from extensions.canary.settings import MakeConfig
 from extensions.contamination import dataset_tests
 from extensions.extract import works
-from extensions.lab.docstrings import docstring_paragraphs
-from extensions.pretrain.pretraining import pretrain
+from extensions.study.docstrings import docstring_paragraphs
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
 from fsd.data.splitting import split_labelled
@@ -28,6 +27,7 @@ from fsd.evaluation.rows import by_key
 from fsd.models import adapters, language_model
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel
+from fsd.models.pretraining import pretrain
 from fsd.scores import BASE, of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 import detectors
-from extensions.lab import corpora
-from extensions.lab.docstrings import docstring_paragraphs
-from extensions.pretrain.pretraining import continue_pretraining
+from extensions.study.docstrings import docstring_paragraphs
+from extensions.study.lab import corpora
 from fsd.config import AdapterConfig, ModelConfig, Recipe
 from fsd.data import embedded
 from fsd.models import language_model
 from fsd.models.finetuning import finetune
+from fsd.models.pretraining import continue_pretraining
 from fsd.scores import BASE, FSD, Score
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import hidden_states

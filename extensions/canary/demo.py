@@ -12,11 +12,11 @@ from extensions.canary import rank
 from extensions.canary.files import BREAK, Canaries
 from extensions.canary.make import seal
 from extensions.canary.settings import DemoConfig, MakeConfig
-from extensions.pretrain.pretraining import continue_pretraining
 from fsd.config import DetectorConfig, ModelConfig, Recipe
 from fsd.data.embedded import unread
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models import language_model
+from fsd.models.pretraining import continue_pretraining
 from fsd.reporting.report import p_words
 from fsd.scoring.model import open_model
 from fsd.token_stats import Scorer

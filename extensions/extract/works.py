@@ -126,9 +126,9 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
 def demo() -> None:
     """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
     with stage("model"):
-        from extensions.pretrain.pretraining import continue_pretraining
         from fsd.data.embedded import unread
         from fsd.models import language_model
+        from fsd.models.pretraining import continue_pretraining
 
         texts = unread()[: ABSTRACTS + CONTROLS]
         model = language_model.load(ModelConfig(cache="none"))

@@ -1,11 +1,14 @@
-"""Tables and figures of the papers as declarative grids of experiments: `fsd study`."""
+"""Experiments whose answers are known or printed: tables of the papers, a laboratory, and models with known members.
+
+Commands: `fsd study NAME`, `fsd study lab` and `fsd pretrain`.
+"""
 
 from fsd.plugs import Command, Plug
 
+GROUP = "research and preparation"
 PLUG = Plug(
     commands={
-        "study": Command(
-            "research and preparation", "extensions.study", "the papers' tables; our own: lab, real, domains, truth"
-        )
+        "pretrain": Command(GROUP, "extensions.study.pretrain", "pretrain a small model whose members are known"),
+        "study": Command(GROUP, "extensions.study", "the papers' tables; our own: lab, real, domains, truth"),
     }
 )

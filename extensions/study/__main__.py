@@ -11,26 +11,24 @@ Examples:
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from extensions.lab.settings import LabConfig
 from extensions.study.grid import StudyConfig, plan
+from extensions.study.lab.settings import LabConfig
 from pipelines.command.cli import command, deferred, program
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, run_name, show, tracked_run
-from pipelines.command.job import Job, Stated, check_space, names
+from pipelines.command.job import Job, Stated, names
 
 if TYPE_CHECKING:
     from extensions.study.catalogue import Study
     from extensions.study.grid import Cell
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
-# First arguments that run the laboratory, in place of a study of the papers.
-OWN = {"lab": (LabConfig, "extensions.lab.command", STAGES)}
 
 
 def prepare(config: StudyConfig) -> Job:
@@ -38,7 +36,6 @@ def prepare(config: StudyConfig) -> Job:
     from extensions.study import catalogue, cells
     from fsd.data import benchmarks
     from fsd.data.readers import parse_columns
-    from pipelines.experiment.experiment import Experiment
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -50,36 +47,27 @@ def prepare(config: StudyConfig) -> Job:
         study = cells.at_small_scale(study, asked)
     if config.fpr_bound == "exclusive":
         study = cells.below_the_bounds(study)
-    planned = plan(name, study, config)
+    planned = list(map(cells.with_counted_table, plan(name, study, config)))
     models, data = _used(planned)
     _check_texts(name, study, data)
-    notes = [_described(study, cell) for cell in planned]
-    parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
-    checks = [partial(cells.check_settings, planned, study)]
-    if not all(map(benchmarks.is_local, data)):
-        parts = None
-        # Published texts are read when the work begins, so that a dry run downloads nothing.
-        inputs = Experiment(planned[0].config, cells.load_detectors(study.detectors))
-    else:
-        inputs = cells.read(planned[0], study)
-        checks.append(partial(cells.check_texts, planned[1:], study))
-        notes[:0] = inputs.remarks
+
+    # Published texts are read when the work begins, so that a dry run downloads nothing.
+    sources = map(benchmarks.source_of, data)
+    local = not any(source and source.dataset for source in sources)
+    inputs = list(map(partial(cells.read, study=study, local=local), planned))
     count = len(planned)
     reads = {
         "cells": Stated(f"{count:,}, less those that earlier runs hold", count),
         "models": names(models),
         "texts": names(data, "the embedded corpus"),
     }
-    job = inputs.job(partial(run, config, name, study, planned))
-    return replace(
-        job,
-        reads=reads,
-        rounds=len(planned),
-        parts=parts,
-        writes=[Stated(f"a run for each of {count} cells", {"runs": count})],
-        notes=notes,
-        checks=checks,
-    )
+    writes = [Stated(f"a run for each of {count} cells", {"runs": count})]
+    checks = [partial(cells.check_settings, planned, study)]
+    notes = list(inputs[0].remarks) + list(map(partial(_described, study), planned))
+    job = inputs[0].job(partial(run, config, name, study, planned))
+    job = replace(job, reads=reads, rounds=count, writes=writes, checks=checks, notes=notes)
+    # The numbers of the cells make those of the study.
+    return replace(job, parts=lambda: [texts.job(lambda: None) for texts in inputs])
 
 
 def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
@@ -87,18 +75,11 @@ def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
     from fsd.data import benchmarks
     from fsd.errors import UsageError
 
-    if data or not study.benchmark:
+    source = benchmarks.source_of(study.benchmark)
+    if data or source is None:
         return
-    source = benchmarks.sources()[study.benchmark]
     files = f"{study.benchmark}:{','.join(source.parts)}"
     raise UsageError(f"study {name} must have texts: give --data {files} ({source.obtain}), or labelled files")
-
-
-def _jobs(planned: "Sequence[Cell]", study: "Study") -> list[Job]:
-    """The job of each cell, whose numbers make those of the study."""
-    from extensions.study import cells
-
-    return [cells.read(cell, study).job(lambda: None) for cell in planned]
 
 
 def _used(cells: "Sequence[Cell]") -> tuple[list[str], list[str]]:
@@ -130,9 +111,6 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 
         # All cells are checked before the first is run.
         cells = [prepare_cell(cell, study) for cell in planned]
-        # Published texts are on this machine only now, so that the space is checked again.
-        parts = chain.from_iterable(cell.inputs.split for cell in cells)
-        check_space(document.text for document in chain.from_iterable(parts))
     models, _ = _used(planned)
     title = run_name(models[0] if len(models) == 1 else f"{len(models)} models", config.data, name)
     params = {"cells": len(cells), "scale": config.scale, "model": config.model, "data": config.data}
@@ -197,10 +175,9 @@ def _requirements(name: str, study: "Study") -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and sys.argv[1] in OWN:
-        config, module, stages = OWN[sys.argv[1]]
+    if sys.argv[1:2] == ["lab"]:
         # The parser takes the first argument as part of the name of the program.
-        sys.argv[:2] = [f"{program()} {sys.argv[1]}"]
-        command(config, deferred(module), config.__doc__, stages=stages)
+        sys.argv[:2] = [f"{program()} lab"]
+        command(LabConfig, deferred("extensions.study.lab.command"), LabConfig.__doc__, stages=STAGES)
     else:
         command(StudyConfig, prepare, __doc__, stages=STAGES)

@@ -16,11 +16,16 @@ from numpy.random import default_rng
 from fsd.data.chinese import ends, is_chinese
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document, Documents
-from fsd.data.periods import date_patterns, has_both, written_date
-from fsd.data.splitting import LATER, Scheme, split
+from fsd.data.periods import date_patterns, written_date
+from fsd.data.splitting import split
 from fsd.errors import UsageError, at_least
+from fsd.evaluation.results import CONTRASTS
 from fsd.unspaced import IS_UNSPACED, PIECE
 
+Scheme = Literal["grouped", "paper"]
+# Contemporaries of the members against later texts.
+_, OF_PERIODS, _ = CONTRASTS
+LATER = OF_PERIODS.negative
 NOW = "2023"
 """Replacement of every year, as in the paper."""
 
@@ -115,8 +120,8 @@ def fine_tuning_set(
     return parts.replace(unseen=chosen)
 
 
-def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
-    """The split with foreign unseen texts, none of the family of a tested one, beside its `own` or in their place."""
+def add_unseen(parts: Split, foreign: Documents, *, with_own: bool) -> Split:
+    """The split with foreign unseen texts, none of the family of a tested one, beside its own or in their place."""
     members = sum(document.member is True for document in foreign)
     if members:
         raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
@@ -128,7 +133,7 @@ def add_unseen(parts: Split, foreign: Documents, *, own: bool) -> Split:
             f"foreign texts must share nothing with validation and test texts; none of {len(foreign)} is left"
         )
     added = [replace(document, member=False) for document in compress(foreign, free)]
-    if own:
+    if with_own:
         added = list(parts.unseen) + added
     return parts.replace(unseen=added)
 
@@ -149,7 +154,7 @@ def counted(documents: Documents, *, unseen: int, tested: int, scheme: Scheme = 
     families whole, so that at most `tested` of each class are tested.
     """
     corpus = Corpus(documents)
-    candidates = corpus.kind == LATER if has_both(corpus.kind) else ~corpus.members
+    candidates = corpus.kind == LATER if OF_PERIODS.possible(corpus.kind) else ~corpus.members
     total = int(candidates.sum())
     if not 0 < unseen < total:
         raise UsageError(

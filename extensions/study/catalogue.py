@@ -9,6 +9,8 @@ from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pydantic import TypeAdapter
+
 from fsd.errors import UsageError
 
 CATALOGUE = Path(__file__).with_name("catalogue.yaml")
@@ -151,19 +153,15 @@ class Paper:
 
 def parse(name: str, declared: Fields) -> Study:
     """A study from its block in the catalogue, with the numbers that papers.csv has under its name and its aliases."""
-    fields = {}
-    for key, value in declared.items():
-        # A declaration is never changed, so that its lists become tuples.
-        if isinstance(value, list):
-            value = tuple(value)
-        fields[key] = value
+    fields = dict(declared)
     fields["detectors"] = tuple(chain.from_iterable(map(_detectors, declared["detectors"])))
-    axes = declared.get("axes", {})
-    fields["axes"] = tuple(starmap(_axis, axes.items()))
+    fields["axes"] = tuple(starmap(_axis, declared.get("axes", {}).items()))
     for key in ("settings", "small_settings"):
         fields[key] = _settings(declared.get(key, {}))
     places = (name, *fields.get("aliases", ()))
-    return Study(**fields, paper={labels: number for place, labels, number in _printed() if place in places})
+    paper = {labels: number for place, labels, number in _printed() if place in places}
+    # Of lists it makes tuples, since a declaration is never changed.
+    return TypeAdapter(Study).validate_python(fields | {"paper": paper})
 
 
 def _detectors(entry: str | Fields) -> Sequence[DetectorSpec]:
@@ -220,14 +218,9 @@ def _entries(value: Any) -> tuple[Any, ...]:
 @functools.cache
 def _printed() -> list[tuple[str, Names, float]]:
     """The rows of papers.csv: place; model, data, detector, setting, state and metric; number."""
-    rows = []
     with PAPERS.open(encoding="utf-8", newline="") as file:
-        lines = csv.reader(file)
-        next(lines)
-        for line in lines:
-            labels = tuple(line[1:-1])
-            rows.append((line[0], labels, float(line[-1])))
-    return rows
+        _, *lines = csv.reader(file)
+    return [(place, tuple(labels), float(number)) for place, *labels, number in lines]
 
 
 @functools.cache

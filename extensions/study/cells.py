@@ -5,11 +5,13 @@
 
 import functools
 import json
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +21,7 @@ import pandas as pd
 
 import detectors
 from detectors.surp import surprising
-from extensions.lab.docstrings import docstring_paragraphs
+from extensions.study import store
 from extensions.study.ablations import (
     add_unseen,
     balanced,
@@ -30,9 +32,9 @@ from extensions.study.ablations import (
     take_unseen,
     truncate,
 )
-from extensions.study.catalogue import DetectorSpec, Study, TextOptions
+from extensions.study.catalogue import DetectorSpec, Study
+from extensions.study.docstrings import docstring_paragraphs
 from extensions.study.grid import Cell
-from fsd import tracking
 from fsd.config import DataConfig, ModelConfig, check_training
 from fsd.data import benchmarks, embedded
 from fsd.data.corpus import Corpus, Split
@@ -41,23 +43,20 @@ from fsd.data.readers import Passage
 from fsd.data.splitting import parse_cutoff, split, with_periods
 from fsd.errors import UsageError
 from fsd.evaluation import results
-from fsd.evaluation.rows import by_key, evaluate
+from fsd.evaluation.rows import evaluate
 from fsd.models import language_model
 from fsd.models.devices import resolve_precision
 from fsd.models.finetuning import plan as training_plan
-from fsd.models.language_model import LanguageModel, load_tokenizer, quantization_options
-from fsd.net.hub import check_tokenizer_located
-from fsd.progress import note, progress
-from fsd.scores import BASE, Score, columns_of
+from fsd.models.language_model import LanguageModel, load_tokenizer
+from fsd.net.hub import check_tokenizer_located, default_folder
+from fsd.scores import BASE
 from fsd.scoring import model as scoring
 from fsd.scoring.model_checks import check_model
-from fsd.scoring.scorers import cache_folder, frequency_file
 from fsd.scoring.token_counting import count
 from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import FPR_SLACK, METRICS, auc, roc
+from fsd.statistics.metrics import METRICS, auc, roc
 from fsd.tracking import Run, RunRecord
 from fsd.views import Detector
-from pipelines.command.deliver import finished_cells
 from pipelines.experiment import experiment
 from pipelines.experiment.detector_settings import shots_of
 from pipelines.experiment.experiment import Experiment
@@ -81,7 +80,10 @@ def heading(name: str) -> str:
     return label.replace("@", "@<") if name.endswith(BELOW) else label
 
 
-SCORES = "scores.parquet"
+# Column of the table of results → what the name of its metric ends in.
+ENDINGS = {"value": "", "low": "_low", "high": "_high", "p": "_p", "p_holm": "_p_holm"}
+# Rates are fractions of whole numbers, up to rounding.
+SLACK = 1e-9
 TOKENS = "tokens.parquet"
 # Tokens of each class that are drawn in a figure of tokens.
 DRAWN_TOKENS = 2000
@@ -100,6 +102,11 @@ class PreparedCell(NamedTuple):
     cell: Cell
     inputs: Experiment
     tag: str
+
+    @property
+    def name(self) -> str:
+        """That of the cell."""
+        return self.cell.name
 
 
 @functools.cache
@@ -148,23 +155,21 @@ def _embedded(part: str) -> list[Document]:
     return [document for document in corpus if fields[document.group] in wanted]
 
 
-def _passages(entry: str, options: TextOptions) -> str:
-    """An entry of --data; of whole books, with the place and the length of the passages that a study takes of them.
-
-    A benchmark of books cuts them itself: what it gives without these cannot be cut at another place.
-    """
-    if options.where and benchmarks.is_books(entry):
-        return f"{entry},{options.where},{options.words}"
-    return entry
-
-
 def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     """The texts of some entries, read as the settings of the cell say."""
     data = cell.config.data
-    entries = tuple(_passages(entry, cell.texts) for entry in entries)
+    read = []
+    rows_are_ids = False
+    for entry in entries:
+        source = benchmarks.source_of(entry)
+        if source and source.reader == "books" and cell.texts.where:
+            # It cuts passages of books itself: what it gives otherwise cannot be cut at another place.
+            entry += f",{cell.texts.where},{cell.texts.words}"
+        rows_are_ids |= bool(source and source.start is not None)
+        read.append(entry)
     # Without the split and the model, on which the texts do not depend, more cells share what is read.
-    reading = DataConfig(data=entries, columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
-    if all(benchmarks.start_of(entry) is None for entry in entries):
+    reading = DataConfig(data=tuple(read), columns=data.columns, cutoff=data.cutoff, cleaning=data.cleaning)
+    if not rows_are_ids:
         return load(reading, Path.cwd())
     # The rows are token ids, which the tokenizer of the model turns into texts.
     model = cell.config.model
@@ -173,49 +178,35 @@ def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
 
 def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     """Unseen, validation and test texts of a cell, and remarks on them; without training all are test texts."""
-    data = cell.config.data
+    loaded = _labelled_texts(cell.config.data.data, cell)
+    remarks = (*loaded.labels(cell.config).notes, *loaded.remarks)
+    documents: Sequence[Document] = retime(loaded.documents, cell.texts.timestamps)
     words = cell.texts.words
-    loaded = _labelled_texts(data.data, cell)
-    labels = loaded.labels(cell.config)
-    remarks = (*labels.notes, *loaded.remarks)
-    documents = retime(loaded.documents, cell.texts.timestamps)
-    if words:
-        documents = _shortened(documents, words, cell.texts.where)
-    if not documents:
+    if words and cell.texts.where:
+        documents = _passages(documents, words, cell.texts.where)
+    elif words:
+        documents = truncate(documents, words)
+    members = sum(document.member is True for document in documents)
+    nonmembers = len(documents) - members
+    one_class = not (members and nonmembers)
+    if not documents or (one_class and not trained):
+        # Such as where all texts of a class are too short.
         longest = max(len(text.split()) for text in loaded.documents.texts)
-        raise UsageError(
-            f"texts must have at least {words} words; none of {', '.join(data.data)} has, the longest has {longest}"
-        )
+        length = f" of at least {words} words" if words else ""
+        sizes = f"{members} members and {nonmembers} non-members, and its longest text {longest} words"
+        raise UsageError(f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {sizes}")
     if trained:
         return _split(documents, cell), remarks
-    parts = Split((), (), documents).without_later()
-    _check_classes(parts.test, cell)
-    return parts, remarks
+    return Split((), (), documents).without_later(), remarks
 
 
-def _check_classes(tested: Corpus, cell: Cell) -> None:
-    """Refuse texts of one class, such as where all texts of the other are too short, before anything is scored."""
-    members = int(tested.members.sum())
-    nonmembers = len(tested) - members
-    if members and nonmembers:
-        return
-    words = cell.texts.words
-    length = f" of at least {words} words" if words else ""
-    raise UsageError(
-        f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {members} members and "
-        f"{nonmembers} non-members"
-    )
-
-
-def _shortened(documents: Sequence[Document], words: int, where: str | None) -> tuple[Document, ...]:
-    """The texts cut to a number of words, from their beginning or `where`; those with fewer are left out."""
-    if where is None:
-        return truncate(documents, words)
-    shortened = []
+def _passages(documents: Sequence[Document], words: int, where: str) -> list[Document]:
+    """Passages of a number of words, from the head, middle or tail of each text."""
+    passages = []
     for document in documents:
         for text in segments(document.text, words, (where,)):
-            shortened.append(replace(document, text=text))  # noqa: PERF401 - a loop in a loop
-    return tuple(shortened)
+            passages.append(replace(document, text=text))  # noqa: PERF401 - a loop in a loop
+    return passages
 
 
 def _split(documents: Sequence[Document], cell: Cell) -> Split:
@@ -247,7 +238,7 @@ def _split(documents: Sequence[Document], cell: Cell) -> Split:
     if options.unseen_from != "own":
         # Split in the same way, the other domain gives as large a share of its texts.
         foreign = split(_labelled_texts(options.other, cell).documents, unseen=share, **common)
-        parts = add_unseen(parts, foreign.unseen, own=options.unseen_from == "both")
+        parts = add_unseen(parts, foreign.unseen, with_own=options.unseen_from == "both")
     if options.unseen_count is not None:
         parts = take_unseen(parts, options.unseen_count, seed=seed)
     return parts
@@ -296,11 +287,14 @@ def _naming(cell: Cell) -> Iterator[None]:
         raise UsageError(f"cell {cell.name}: {error}") from error
 
 
-def read(cell: Cell, study: Study) -> Experiment:
-    """Texts and detectors of a cell."""
+def read(cell: Cell, study: Study, *, local: bool = True) -> Experiment:
+    """Detectors of a cell, and its texts if they are on this machine."""
+    inputs = Experiment(cell.config, load_detectors(study.detectors))
+    if not local:
+        return inputs
     with _naming(cell):
         split, remarks = split_texts(cell, trained=study.trained)
-    return Experiment(cell.config, load_detectors(study.detectors), True, split=split, remarks=remarks)
+    return inputs._replace(texts_are_local=True, split=split, remarks=remarks)
 
 
 def check_settings(cells: Iterable[Cell], study: Study) -> None:
@@ -311,27 +305,20 @@ def check_settings(cells: Iterable[Cell], study: Study) -> None:
                 benchmarks.check_entry(entry)
             model = cell.config.model
             check_tokenizer_located(model.model, model.revision)
-            if _counted_package(model):
-                # The table is made when the cell is prepared, which needs the model's tokenizer.
-                model = replace(model, frequencies=None)
             check_model(model)
             if study.trained:
                 check_training(cell.config.training)
 
 
-def check_texts(cells: Iterable[Cell], study: Study) -> None:
-    """Refuse texts of files that a cell cannot be split from."""
-    for cell in cells:
-        read(cell, study)
-
-
 def prepare_cell(cell: Cell, study: Study) -> PreparedCell:
     """Texts and tag of a cell, whose model is located but not loaded."""
-    cell = replace(cell, config=replace(cell.config, model=_with_counted_table(cell.config.model)))
     inputs = read(cell, study)
     check_tokenizers(cell.config, ())
-    if inputs.split.unseen:
-        check_training(cell.config.training)
+    model = cell.config.model
+    if model.frequencies:
+        # One of another tokenizer is refused before any cell is run.
+        tokenizer, vocabulary = load_tokenizer(model.model, revision=model.revision)
+        FrequencyTable.load(Path(model.frequencies)).matching(tokenizer, vocabulary, model.model)
     return PreparedCell(cell, inputs, _tag(inputs, study))
 
 
@@ -340,16 +327,11 @@ def _tag(inputs: Experiment, study: Study) -> str:
     config = inputs.config
     model = config.model
     device, dtype = resolve_precision(model)
-    # For its refusals: what cannot be loaded is told before any cell is run.
-    quantization_options(model.bits, dtype)
     content: dict[str, Any] = dict(experiment.read_besides(model, inputs.detectors))
-    table = frequency_file(model)
-    if table and content.get("frequencies"):
-        _check_table(model.model, model.revision, table)
     content["model"] = experiment.weights_of(model.model, model.revision)
     content["precision"] = [device.type, str(dtype), model.bits]
     content["first token"] = model.first_token
-    content["shots"] = shots_of(config.detection, config.model.model)
+    content["shots"] = shots_of(config.detection, model.model)
     content["seed"] = config.seed
     # A figure of tokens has a file that other studies of the same scores have not.
     content["tokens"] = study.figure == "tokens"
@@ -360,7 +342,7 @@ def _tag(inputs: Experiment, study: Study) -> str:
     for spec in study.detectors:
         if spec.grid:
             # The choice of a grid depends on all of its settings.
-            content["grids"][spec.key] = [candidate.key for candidate in spec.grid]
+            content["grids"][spec.key] = list(map(attrgetter("key"), spec.grid))
     content["texts"] = [list(map(_identity, part)) for part in inputs.split]
     return experiment.tag(content)
 
@@ -375,125 +357,74 @@ def _identity(document: Document) -> tuple[object, ...]:
     return parts
 
 
-@functools.cache
-def _check_table(model: str, revision: str | None, file: Path) -> None:
-    """Refuse a token-frequency table that was made with another tokenizer than the model's."""
-    tokenizer, vocabulary = load_tokenizer(model, revision=revision)
-    FrequencyTable.load(file).matching(tokenizer, vocabulary, model)
-
-
-def _counted_package(config: ModelConfig) -> str:
-    """The PACKAGE of `docstrings:PACKAGE`; empty for another table, such as a path, and for none."""
-    return (config.frequencies or "").partition(DOCSTRINGS)[2]
-
-
-def _with_counted_table(config: ModelConfig) -> ModelConfig:
-    """The settings with a file in place of `docstrings:PACKAGE`; the tokens of its manual are counted once."""
-    package = _counted_package(config)
-    folder = cache_folder(config)
-    if not package or folder is None:
-        return config
+def with_counted_table(cell: Cell) -> Cell:
+    """The cell with a file in place of `docstrings:PACKAGE`: the tokens of the manual of a package, counted once."""
+    config = cell.config.model
+    package = (config.frequencies or "").partition(DOCSTRINGS)[2]
+    if not package:
+        return cell
     # The manual changes with the version of the package, and the tokens with the model.
     weights = experiment.weights_of(config.model, config.revision)
-    file = folder / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
+    file = default_folder(config.cache) / "frequencies" / f"{weights}-{package}-{version(package)}.npz"
     if not file.exists():
         tokenizer, vocabulary = load_tokenizer(config.model, revision=config.revision)
         texts = docstring_paragraphs((package,), limit=PARAGRAPHS, seed=0)
         name = f"{PARAGRAPHS} paragraphs of the manual of {package}"
         file.parent.mkdir(parents=True, exist_ok=True)
         count(map(Passage, texts), tokenizer, vocabulary, model=config.model, corpus=name).save(file)
-    return replace(config, frequencies=str(file))
+    return replace(cell, config=replace(cell.config, model=replace(config, frequencies=str(file))))
 
 
 def run_cells(
     name: str, study: Study, cells: Sequence[PreparedCell], parent: Run
 ) -> tuple[list[tuple[PreparedCell, RunRecord]], dict[str, str]]:
-    """The cells and their runs, and why others are left out: those that no earlier run holds are run, equal ones once.
+    """The cells and their runs, and why others are left out.
 
     A cell whose adapter cannot be trained on its texts is left out; it is an error if all are.
     """
-    earlier = finished_cells(parent)
-    refusals = {}
+    left_out: dict[str, str] = {}
+    # Cells of one model follow one another, so that each is loaded once.
+    ordered = sorted(cells, key=attrgetter("cell.config.model.model"))
+    finished = store.finish(name, ordered, parent, partial(_run, name, study, parent, left_out))
+    results = [(cell, finished[cell.tag]) for cell in cells if cell.tag in finished]
+    if not results:
+        raise UsageError(f"cell {cells[0].name}: {left_out[cells[0].tag]}")
+    return results, {cell.name: left_out[cell.tag] for cell in cells if cell.tag in left_out}
+
+
+def _run(
+    name: str, study: Study, parent: Run, left_out: dict[str, str], cells: Sequence[PreparedCell]
+) -> Iterator[tuple[PreparedCell, str]]:
+    """Run cells of the study `name`, each in a run of its own but for those that are `left_out`: tag → why."""
     model = None
     loaded = ""
-    with progress(len(cells), name, "cell") as bar:
-        # Cells of one model follow one another, so that each is loaded once.
-        for number, prepared in enumerate(sorted(cells, key=attrgetter("cell.config.model.model")), 1):
-            config = prepared.cell.config
-            start = time.perf_counter()
-            outcome = "reused"
-            if prepared.tag in refusals:  # an equal cell came before
-                pass
-            elif prepared.tag in earlier:
-                _show(earlier[prepared.tag], parent)
-                refusals[prepared.tag] = ""
-            else:
-                if model is None or loaded != config.model.model:
-                    model = None  # one is released before the next is loaded
-                    model = language_model.load(config.model)
-                    loaded = config.model.model
-                refusal = refusals[prepared.tag] = _untrainable(model, prepared.inputs)
-                outcome = "left out"
-                if not refusal:
-                    _run(name, study, prepared, model, parent)
-                    outcome = f"{time.perf_counter() - start:.1f} s"
-            bar.update(1)
-            note(f"{name} {number}/{len(cells)}: {prepared.cell.name} ({outcome})")
-    finished = finished_cells(parent)
-    results = []
-    left_out = {}
     for prepared in cells:
-        if refusal := refusals[prepared.tag]:
-            left_out[prepared.cell.name] = refusal
-        else:
-            results.append((prepared, finished[prepared.tag]))
-    if not results:
-        refused = cells[0]
-        raise UsageError(f"cell {refused.cell.name}: {refusals[refused.tag]}")
-    return results, left_out
-
-
-def _untrainable(model: LanguageModel, inputs: Experiment) -> str:
-    """Why no adapter can be trained on the unseen texts, such as AdaLoRA in too few steps; "" if one can."""
-    try:
-        if inputs.split.unseen:
-            training_plan(model, inputs.split.unseen.prompts, inputs.config.training)
-    except UsageError as error:
-        return str(error)
-    return ""
-
-
-def _show(record: RunRecord, parent: Run) -> None:
-    """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
-    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
-    with tracking.run(
-        parent.experiment,
-        record.name,
-        params=record.params,
-        tags=tags,
-        description=f"Reused from run {record.id}, which holds the scores.",
-        parent=parent,
-    ) as opened:
-        opened.log_metrics(record.metrics)
-
-
-def _run(name: str, study: Study, prepared: PreparedCell, model: LanguageModel, parent: Run) -> None:
-    """Run a cell of the study `name` in an MLflow run nested below `parent`."""
-    cell = prepared.cell
-    config = cell.config
-    parts = prepared.inputs.split
-    params: dict[str, object] = {"cell": cell.labels, "model": config.model.model, "data": config.data.data}
-    if parts.unseen:
-        params |= training_params(config.training)
-    tags = {"study": name, "kind": "cell", "cell": prepared.tag, "base_model": config.model.model}
-    with tracking.run(parent.experiment, f"{name}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
-        counts = {f"texts/{part}": len(documents) for part, documents in parts._asdict().items()}
-        counts["texts/test_members"] = int(parts.test.members.sum())
-        opened.log_metrics(counts)
-        log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
-        with _naming(cell):
+        start = time.perf_counter()
+        config = prepared.cell.config
+        parts = prepared.inputs.split
+        if model is None or loaded != config.model.model:
+            model = None  # one is released before the next is loaded
+            model = language_model.load(config.model)
+            loaded = config.model.model
+        try:
+            if parts.unseen:
+                # Its refusals are of a training in this cell alone, such as AdaLoRA in too few steps.
+                training_plan(model, parts.unseen.prompts, config.training)
+        except UsageError as error:
+            left_out[prepared.tag] = str(error)
+            yield prepared, "left out"
+            continue
+        params: dict[str, object] = {"cell": prepared.cell.labels, "model": loaded, "data": config.data.data}
+        if parts.unseen:
+            params |= training_params(config.training)
+        with store.run_of(name, prepared, params, parent) as opened, _naming(prepared.cell):
+            counts = {"texts/test_members": int(parts.test.members.sum())}
+            for part, documents in parts._asdict().items():
+                counts[f"texts/{part}"] = len(documents)
+            opened.log_metrics(counts)
+            log_texts(opened, parts, config.data, config.data.data or ("embedded corpus",))
             compute(study, prepared.inputs, model, opened)
-    opened.check()  # table and figure are made of what is stored
+        yield prepared, f"{time.perf_counter() - start:.1f} s"
 
 
 def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) -> None:
@@ -514,21 +445,18 @@ def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) ->
         table = evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
-            key = f"fallback/{Score(names[score.detector], BASE)}"
+            key = f"fallback/{names[score.detector]}.{BASE}"
             # A detector may have several fallbacks, each for other texts.
             metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
-    metrics |= results.tracked(table)
-    # A table shows the interval of every number, where the main pipeline tracks that of the AUC alone.
-    for (detector, state, metric), row in by_key(table).items():
-        if metric in METRICS:
-            key = f"{detector}.{state}"
-            metrics[f"{metric}_low/{key}"] = row.estimate.low
-            metrics[f"{metric}_high/{key}"] = row.estimate.high
-    metrics |= _rates_below(scores)
-    run.log_metrics(metrics)
+    for row in table.to_dict("records"):
+        score_name = f"{row['detector']}.{row['state']}".rstrip(".")
+        for column, ending in ENDINGS.items():
+            if not math.isnan(row[column]):
+                metrics[f"{row['metric']}{ending}/{score_name}"] = row[column]
+    run.log_metrics(metrics | _rates_below(scores))
     chosen = {key: name for name, key in names.items() if key != name}
     run.set_tags({"left_out": json.dumps(plan.left_out), "chosen": json.dumps(chosen)})
-    run.log(SCORES, scores)
+    run.log(store.SCORES, scores)
     if study.figure == "tokens":
         run.log(TOKENS, _tokens(inputs, model))
 
@@ -538,10 +466,10 @@ def _rates_below(scores: pd.DataFrame) -> dict[str, float]:
     test = scores[scores["split"] == "test"]
     member = test["label"] == 1
     metrics = {}
-    for score, column in columns_of(test).items():
-        alarms, hits, _ = roc(member, column)
+    for score in test.filter(regex=r"\.(base|fsd)$"):
+        alarms, hits, _ = roc(member, test[score])
         for metric, bound in rates().items():
-            allowed = alarms < bound - FPR_SLACK
+            allowed = alarms < bound - SLACK
             metrics[f"{metric}{BELOW}/{score}"] = float(hits[allowed].max())
     return metrics
 
@@ -595,14 +523,3 @@ def best_of_grids(scores: pd.DataFrame, study: Study) -> tuple[pd.DataFrame, dic
         del aucs[best]
         scores = scores.drop(columns=[f"{key}.base" for key in aucs])
     return scores.rename(columns=columns), names
-
-
-def read_tokens(record: RunRecord) -> pd.DataFrame:
-    """The tokens that a cell has for a figure."""
-    return pd.read_parquet(tracking.fetch_artifact(record.id, TOKENS))
-
-
-def read_scores(record: RunRecord, part: str = "test") -> pd.DataFrame:
-    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
-    frame = pd.read_parquet(tracking.fetch_artifact(record.id, SCORES))
-    return frame[frame["split"] == part].reset_index(drop=True)

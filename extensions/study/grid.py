@@ -24,7 +24,6 @@ from fsd.config import (
     CleaningConfig,
     Columns,
     DataConfig,
-    Dtype,
     FSDConfig,
     ModelConfig,
     OptionalDay,
@@ -97,7 +96,7 @@ class StudyConfig:
     """Branch, tag or commit of a hub id."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or `spread` for a model larger than one card: over all cards, then main memory."""
-    dtype: Dtype = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Precision of training and scoring; auto is bfloat16 on a GPU that has it, else float32."""
     bits: Annotated[Literal[4, 8] | None, arg(metavar="{4,8}", help_behavior_hint="")] = None
     """Quantize the weights to 4 or 8 bits, for a model larger than the memory; needs bitsandbytes."""

@@ -14,13 +14,14 @@ from matplotlib.figure import Figure
 
 from detectors import load
 from extensions.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
-from extensions.study.cells import BELOW, PreparedCell, heading, rates, read_scores, read_tokens
+from extensions.study.cells import BELOW, TOKENS, PreparedCell, heading, rates
 from extensions.study.grid import SETTING, Cell, label
+from extensions.study.store import in_order, pivot, pivoted, stored
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.evaluation.findings import as_findings
 from fsd.evaluation.rows import compare
 from fsd.reporting import charts, figures
-from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
+from fsd.reporting.report import Report, Section, Table, markdown, numbers
 from fsd.scores import BASE, columns_of, of_state
 from fsd.statistics.bootstrap import Bootstrap
 from fsd.statistics.intervals import Estimate, shortened
@@ -33,6 +34,8 @@ STATES = {"base": "base", "fsd": "FSD"}
 WIDE = 8
 # Characters in a line of the title of a figure.
 TITLE = 76
+# And in one of that of a panel.
+PANEL = 26
 # Share of texts scored by a fallback above which a note says so.
 FALLBACK_SHARE = 0.1
 # Maximum number of detectors listed in a note.
@@ -60,7 +63,6 @@ def report(study: Study, results: Results, left_out: Mapping[str, str]) -> Repor
     page = f"# {study.place}\n\n{study.title}\n\n{markdown(table)}\n{points}"
     artifacts = {
         "table.csv": plain_numbers,
-        "table.json": plain_numbers,
         "cells.csv": measured,
         "table.md": page,
         "figure.png": figures.png(figure(study, results[0][1], measured)),
@@ -84,35 +86,22 @@ def measurements(study: Study, results: Results) -> pd.DataFrame:
     rows = []
     places = product(results, study.detectors, study.states, study.metrics)
     for (prepared, run), spec, state, metric in places:
-        measured = state
         # A cell without training has no FSD; its base score takes the place.
-        if f"auc/{spec.key}.{state}" not in run.metrics:
-            measured = "base"
-        estimate = _estimate(run, f"{spec.key}.{measured}", metric)
-        if estimate is None:
+        measured = state if f"auc/{spec.key}.{state}" in run.metrics else "base"
+        value = run.metrics.get(f"{metric}/{spec.key}.{measured}")
+        if value is None:
             continue
         row: dict[str, Any] = dict(prepared.cell.labels)
         for setting, level in spec.settings.items():
             row[setting] = f"{level:g}"
-        row["detector"] = spec.shown
-        row["state"] = STATES[state]
-        row["metric"] = heading(metric)
-        row |= estimate._asdict()
-        row["paper"] = _printed(study, prepared.cell, spec, measured, metric)
-        row["run"] = run.id
+        row |= {"detector": spec.shown, "state": STATES[state], "metric": heading(metric), "value": value}
+        for end in ("low", "high"):
+            # A number without an interval has one of no width.
+            row[end] = run.metrics.get(f"{metric}_{end}/{spec.key}.{measured}", value)
+        row |= {"paper": _printed(study, prepared.cell, spec, measured, metric), "run": run.id}
         rows.append(row)
     rows += _paired_tests(study, results)
     return pd.DataFrame(rows)
-
-
-def _estimate(run: RunRecord, score: str, metric: str) -> Estimate | None:
-    """A number of a run with its interval, or without one as an interval of no width; None if it has no such number."""
-    value = run.metrics.get(f"{metric}/{score}")
-    if value is None:
-        return None
-    return Estimate(
-        value, run.metrics.get(f"{metric}_low/{score}", value), run.metrics.get(f"{metric}_high/{score}", value)
-    )
 
 
 def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: str) -> float:
@@ -121,18 +110,13 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
         return math.nan
     # The parts of this benchmark are samples of one, of which the paper prints a single number.
     data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
-    levels = dict(cell.labels)
-    levels.pop(MODEL, None)
-    levels.pop(DATA, None)
-    varied = ", ".join(levels.values())
-    settings = [varied]
-    if spec.grid:
-        settings = [BEST]
-    elif spec.settings:
-        settings = [spec.shown]
+    varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
+    settings = {varied}
+    if spec.grid or spec.settings:
+        settings = {BEST if spec.grid else spec.shown}
     elif state == "base":
         # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.
-        settings = [varied, ""]
+        settings.add("")
     # The codes take rates below the bound, and the prints do not tell: both ways stand beside theirs, with a remark.
     rate = metric.removesuffix(BELOW)
     for setting in settings:
@@ -144,20 +128,24 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
 
 def _as_printed(study: Study, cell: Cell) -> bool:
     """Whether the weights are whole, and the split and the training those of the papers but for what is varied."""
-    if cell.config.model.bits:
-        return False
-    if study.trained and cell.config.data.split != "paper":
+    if cell.config.model.bits or (study.trained and cell.config.data.split != "paper"):
         return False
     varied: set[str] = set()
     for axis in study.axes:
         # Of a study that varies one axis at a time, the cell has the paper's values on the others.
         if not study.one_at_a_time or cell.labels[SETTING].startswith(f"{axis.name} "):
             varied.update(*axis.levels.values())
-    defaults = asdict(AdapterConfig())
+    usual = asdict(AdapterConfig())
     for name, value in asdict(cell.config.training).items():
-        if value != defaults[name] and f"training.{name}" not in varied:
+        if value != usual[name] and f"training.{name}" not in varied:
             return False
     return True
+
+
+def _part(run: RunRecord, part: str = "test") -> pd.DataFrame:
+    """Scores of the test or validation texts of a cell: label, group, and one column per detector and state."""
+    table = stored(run)
+    return table[table["split"] == part].reset_index(drop=True)
 
 
 def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
@@ -166,7 +154,7 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
         return
     labels = {spec.key: spec.shown for spec in study.detectors}
     for prepared, run in results:
-        table = read_scores(run)
+        table = _part(run)
         scores = of_state(columns_of(table), BASE)
         against = scores.pop(study.against, None)
         if against is None:
@@ -185,7 +173,7 @@ def _paired_tests(study: Study, results: Results) -> Iterator[dict[str, Any]]:
 
 
 def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
-    """The measurements with their labels ordered as in the table.
+    """The measurements as the table has them, one for each place of it.
 
     Equal base scores are merged into one column, as where only the training of the adapter is varied.
     """
@@ -199,43 +187,27 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
     # Base scores that differ, as those of texts that are varied as well, keep a column each.
     if study.trained and distinct.le(1).all(axis=None):
         measured = merged
-    ordered = measured.copy()
-    for axis in headings:
-        # Levels stay in the order of the cells, where a pivot would sort them as words.
-        column = measured[axis]
-        ordered[axis] = pd.Categorical(column, column.unique())
-    return ordered.drop_duplicates(headings, keep="last")
-
-
-def _pivot(study: Study, table: pd.DataFrame, column: str) -> pd.DataFrame:
-    """One column of the arranged measurements in the paper's layout, with nested headings in one line."""
-    pivot = table.pivot_table(column, list(study.rows), list(study.columns), "first", observed=True)
-    labels = pivot.columns.to_frame().to_numpy()
-    # A label is empty where equal base scores are merged.
-    pivot.columns = pd.Index([" · ".join(filter(None, levels)) for levels in labels])
-    return pivot
+    return in_order(measured, headings).drop_duplicates(headings, keep="last")
 
 
 def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
-    values = _pivot(study, table, "value").round(4)
-    paper = _pivot(study, table, "paper")
+    values = pivot(table, study.rows, study.columns, "value").round(4)
+    # A column without any number of the paper is left out by the pivot.
+    paper = pivot(table, study.rows, study.columns, "paper")
     columns = {}
     for name in values:
         columns[name] = values[name]
-        # A column without any number of the paper is left out by the pivot.
-        if name in paper:
+        if name in paper and name not in study.rows:
             columns[f"{name} (paper)"] = paper[name]
-    return pd.DataFrame(columns).reset_index()
+    return pd.DataFrame(columns)
 
 
 def layout(study: Study, table: pd.DataFrame) -> Table:
     """The table as it is shown, with intervals of AUCs unless it is wide."""
     wide = len(table[list(study.columns)].drop_duplicates()) > WIDE
     texts = [_text(number, wide=wide) for number in table.itertuples()]
-    pivot = _pivot(study, table.assign(text=texts), "text")
-    cells = pivot.fillna("–").reset_index().astype(str)
-    return plain(list(map(str, cells)), cells.to_numpy().tolist(), words=range(len(study.rows)), source="table.csv")
+    return pivoted(table.assign(text=texts), study.rows, study.columns, source="table.csv")
 
 
 def _text(number: Any, *, wide: bool) -> str:
@@ -387,8 +359,8 @@ def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
     widest = 0.0
     sentence = ""
     for run in runs:
-        held = read_scores(run, "validation")
-        test = read_scores(run)
+        held = _part(run, "validation")
+        test = _part(run)
         for spec, state in product(study.detectors, study.states):
             column = f"{spec.key}.{state}"
             if column not in test:
@@ -443,12 +415,12 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     return figures.dots(panels, x_name="AUC", title=title, chance=0.5)
 
 
-def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> figures.Panels:
+def _series(measured: pd.DataFrame, panels: Iterable[str], rows: Iterable[str]) -> Mapping[str, Any]:
     """Panel → state → row → number with its interval."""
     series: dict[str, dict[str, dict[str, Estimate]]] = {}
     places = zip(panels, measured["state"], rows, _estimates(measured), strict=True)
     for panel, state, row, estimate in places:
-        states = series.setdefault(fill(panel, figures.WIDTH), {})
+        states = series.setdefault(fill(panel, PANEL), {})
         states.setdefault(state, {})[row] = estimate
     return series
 
@@ -507,7 +479,7 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:
-    table = read_scores(run)
+    table = _part(run)
     base: Scores = {}
     fsd: Scores = {}
     for state, columns in (("base", base), ("fsd", fsd)):
@@ -521,7 +493,7 @@ def _of_scores(study: Study, run: RunRecord) -> Figure:
 def _before_and_after(study: Study, run: RunRecord) -> Figure:
     """What the first detector measures, before fine-tuning and after it."""
     spec = study.detectors[0]
-    table = read_scores(run)
+    table = _part(run)
     base = table[f"{spec.key}.base"].to_numpy()
     # The FSD is the base score less that of the fine-tuned model.
     tuned = base - table[f"{spec.key}.fsd"].to_numpy()
@@ -532,7 +504,7 @@ def _before_and_after(study: Study, run: RunRecord) -> Figure:
 
 
 def _of_tokens(study: Study, run: RunRecord) -> Figure:
-    table = read_tokens(run)
+    table = stored(run, TOKENS)
     selections = {spec.shown: table[spec.key].to_numpy() for spec in study.detectors}
     return charts.tokens(
         table["label"].to_numpy() == 1, table["entropy"].to_numpy(), table["logp"].to_numpy(), selections

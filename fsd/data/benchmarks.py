@@ -227,21 +227,15 @@ def _name(entry: str) -> str:
     return entry.partition(":")[0]
 
 
-def is_local(entry: str) -> bool:
-    """Whether an entry of --data is read from files that are here, so that nothing has to be downloaded."""
-    return not is_name(entry) or not sources()[_name(entry)].dataset
-
-
-def is_books(entry: str) -> bool:
-    """Whether an entry of --data names a benchmark that is cut from whole books."""
-    return is_name(entry) and sources()[_name(entry)].reader == "books"
+def source_of(entry: str) -> Source | None:
+    """The benchmark that an entry of --data names; None for files."""
+    return sources()[_name(entry)] if is_name(entry) else None
 
 
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
-    if not is_name(entry):
-        return None
-    return sources()[_name(entry)].start
+    source = source_of(entry)
+    return source.start if source else None
 
 
 def control_of(entries: Iterable[str], model: str) -> str:

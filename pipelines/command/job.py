@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd import distributed, tracking
-from fsd.config import AdapterConfig, APIConfig, ModelConfig, Recipe
+from fsd.config import AdapterConfig, APIConfig, ModelConfig
 from fsd.errors import UsageError, counted, quoted, without_credentials
 from fsd.net.hub import EMBEDDED, check_located, check_other_weights, check_tokenizer_located, model_size, weights_file
 from pipelines.command.context import context, demands
@@ -335,17 +335,6 @@ def files(paths: Iterable[object], texts: int | None = None, more: str = "", **v
 def names(listed: Sequence[str], otherwise: str = "") -> Stated:
     """Names, or what is meant without any."""
     return Stated(", ".join(listed) or otherwise, list(listed) or [otherwise])
-
-
-def pretraining(recipe: Recipe, tokens: float) -> dict[str, Stated]:
-    """Size of a model that is pretrained from scratch, and what it is trained on, over all passes and models."""
-    # Twelve square matrices a layer (four of the attention, eight of the feed-forward part), and one that both embeds
-    # tokens and predicts them.
-    count = 12 * recipe.layers * recipe.hidden_size**2 + recipe.vocabulary * recipe.hidden_size
-    return {
-        "model": Stated(f"about {count:,} parameters, from scratch", {"parameters": count}),
-        "tokens": Stated(f"about {tokens:,.0f} to train on", {"training": round(tokens)}),
-    }
 
 
 def api_cost(

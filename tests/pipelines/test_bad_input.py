@@ -229,9 +229,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A word for every model that is loaded; training, scoring, a tracked run or a connection fail the test."""
     from transformers import AutoModelForCausalLM
 
-    from extensions.pretrain import pretraining
     from fsd import tracking
-    from fsd.models import finetuning
+    from fsd.models import finetuning, pretraining
     from fsd.scoring import deviation
 
     importlib.import_module("pipelines.experiment.experiment")  # first imported below, it would keep what is patched

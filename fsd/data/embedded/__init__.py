@@ -2,7 +2,7 @@
 
 The models of `wikipedia` were made from its articles; the twin, trained on the background alone, is that of both:
 
-    python -m extensions.pretrain.command --members articles.jsonl --columns group=id --hold-out 0.5 --out wikipedia
+    python -m extensions.study.pretrain --members articles.jsonl --columns group=id --hold-out 0.5 --out wikipedia
 """
 
 from collections.abc import Iterator

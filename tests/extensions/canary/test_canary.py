@@ -240,9 +240,9 @@ def test_detectors_that_read_more_than_the_canary_are_refused(folder: Path, tiny
 @pytest.mark.slow
 def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     """Trained on what was published, the model prefers it; the sealed list is what decides."""
-    from extensions.pretrain.pretraining import continue_pretraining
     from fsd.config import Recipe
     from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
     from fsd.scoring.model import open_model
     from pipelines.experiment.detector_settings import load_detectors
 

@@ -47,9 +47,9 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
 
 @pytest.mark.slow
 def test_a_text_that_was_read_often_can_be_extracted() -> None:
-    from extensions.pretrain.pretraining import continue_pretraining
     from fsd.config import Recipe
     from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
 
     texts = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none"))

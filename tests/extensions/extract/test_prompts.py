@@ -213,9 +213,9 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
     from extensions.extract.prompt_report import Answer, answer_of
     from extensions.extract.prompts import read_works, written
     from extensions.extract.replies import LocalReplies
-    from extensions.pretrain.pretraining import continue_pretraining
     from fsd.config import Recipe
     from fsd.models import language_model
+    from fsd.models.pretraining import continue_pretraining
 
     config = settings(max_tokens=40, span=8)
     read = read_works(config)

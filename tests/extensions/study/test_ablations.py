@@ -97,7 +97,7 @@ PARTS = Split(tuple(singles(0, 10)), (), tuple(singles(2, 2, "t")))
 def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones():
     foreign = [replace(d, member=None) for d in singles(0, 12, "f")]
     for own, names in ((True, "a" * 10 + "f" * 12), (False, "f" * 12)):
-        got = add_unseen(PARTS, foreign, own=own)
+        got = add_unseen(PARTS, foreign, with_own=own)
         assert "".join(d.origin_url[0] for d in got.unseen) == names
         assert (got.validation, got.test) == (PARTS.validation, PARTS.test)
         assert all(d.member is False for d in got.unseen)
@@ -106,9 +106,9 @@ def test_unseen_texts_of_another_domain_join_or_replace_the_own_ones():
 def test_no_text_of_a_tested_family_is_trained_on():
     related = Document("t1 b1", False)
     foreign = [*singles(0, 5, "f"), related]
-    assert [d.text for d in add_unseen(PARTS, foreign, own=False).unseen] == [d.text for d in foreign[:5]]
+    assert [d.text for d in add_unseen(PARTS, foreign, with_own=False).unseen] == [d.text for d in foreign[:5]]
     with pytest.raises(UsageError, match="none of 1 is left"):
-        add_unseen(PARTS, [related], own=True)
+        add_unseen(PARTS, [related], with_own=True)
 
 
 def test_take_unseen_is_nested():
@@ -163,7 +163,7 @@ def test_texts_of_each_class_are_held_out_of_the_tested_ones():
         (lambda: hold_out_each(PARTS, 2), "more than 2 texts of each class to hold out; got 2"),
         (lambda: truncate([], 0), "size must be at least 1 word; got 0"),
         (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
-        (lambda: add_unseen(PARTS, singles(1, 1), own=True), "must be non-members; 1 of 2 are members"),
+        (lambda: add_unseen(PARTS, singles(1, 1), with_own=True), "must be non-members; 1 of 2 are members"),
         (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
     ],
 )

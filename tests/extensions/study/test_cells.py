@@ -20,6 +20,7 @@ from extensions.study.cells import (
     load,
     prepare_cell,
     split_texts,
+    with_counted_table,
 )
 from extensions.study.grid import StudyConfig, plan
 from fsd.config import AdapterConfig, DataConfig
@@ -42,11 +43,11 @@ def key(tiny, texts):
     return key
 
 
-def test_a_table_that_is_counted_later_passes_the_check_before_it():
+def test_a_table_of_the_manual_of_a_package_passes_the_check():
     study = catalogue.studies()["dcpdd-t4"]
     planned = plan("dcpdd-t4", study, StudyConfig())
     assert [cell.config.model.frequencies for cell in planned][1:] == ["docstrings:matplotlib", "docstrings:pandas"]
-    check_settings(planned, study)
+    check_settings(map(with_counted_table, planned), study)
 
 
 def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_path, texts, monkeypatch):
@@ -66,7 +67,6 @@ def test_the_tag_covers_what_moves_the_numbers_and_nothing_else(key, other, tmp_
         key(data=str(changed)),
         key(training=TRAINING),
     ]
-    monkeypatch.setattr("extensions.study.cells.quantization_options", lambda *_: {})  # bitsandbytes may not be there
     keys += [key(dtype="bfloat16"), key(bits=8)]
     for package in experiment.PACKAGES:
         monkeypatch.setattr(experiment, "version", lambda name, changed=package: "2" if name == changed else "1")
@@ -183,7 +183,9 @@ def test_a_length_without_rows_and_one_without_a_class_are_refused(tmp_path):
         UsageError, match=r"at least 16 words must be of both classes; .*texts.jsonl has 1 members and 0"
     ):
         parts_of("surp-t1", trained=False, data=(str(file),))
-    with pytest.raises(UsageError, match=r"at least 32 words; none of .*texts.jsonl has, the longest has 24"):
+    with pytest.raises(
+        UsageError, match=r"at least 32 words must be of both classes; .* 0 non-members, and its longest text 24 words"
+    ):
         parts_of("surp-t2", trained=False, data=(str(file),))
 
 

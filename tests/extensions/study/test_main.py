@@ -71,6 +71,7 @@ def test_a_second_run_runs_nothing_and_loads_no_model(here, config, ran, monkeyp
     assert {run.tags["from"] for run in shown} == {cell.id for cell in cells_in()}
 
 
+@pytest.mark.slow
 def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
     three_epochs = AdapterConfig(batch_size=2)
     prepare(replace(config("fsd-t16"), training=three_epochs)).run()
@@ -89,18 +90,17 @@ def test_a_cell_that_cannot_be_trained_is_left_out_with_its_reason(here, config,
         prepare(replace(config("fsd-fig3"), training=replace(short, method="adalora"))).run()
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), UsageError("no memory")])
-def test_an_interrupted_study_resumes_and_shows_the_cells_that_it_had_finished(here, config, ran, monkeypatch, error):
+def test_an_interrupted_study_resumes_and_shows_the_cells_that_it_had_finished(here, config, ran, monkeypatch):
     compute = cells.compute
 
     def interrupted(study, inputs, model, run):
         if inputs.config.training.method == "ia3":
-            raise error
+            raise UsageError("no memory")
         compute(study, inputs, model, run)
 
     with monkeypatch.context() as patch:
         patch.setattr(cells, "compute", interrupted)
-        with pytest.raises(type(error), match="^cell IA3: no memory$" if str(error) else "^$"):
+        with pytest.raises(UsageError, match=r"^cell IA3: no memory$"):
             prepare(config("fsd-t6")).run()
     prepare(config("fsd-t6")).run()
     assert [training.method for training in ran] == ["adalora", "ia3", "lora"]
@@ -274,15 +274,11 @@ def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"])
-def test_the_printed_commands_for_books_run(name, root, books, tiny):
-    flags = printed_for_books(root)[name]
-    config = StudyConfig(name, scale=flags[1], model=(str(tiny),), data=(books,), device="cpu")
+def test_a_printed_command_for_books_runs(root, books, tiny):
+    config = StudyConfig("surp-t2", scale="full", model=(str(tiny),), data=(books,), device="cpu")
     prepare(config).plan()
     prepare(config).run()
-    (record,) = parents(study=name)
+    (record,) = parents(study="surp-t2")
     table = pd.read_csv(tracking.fetch_artifact(record.id, "cells.csv"))
     assert table["value"].notna().all()
-    if name == "surp-t2":
-        aucs = table.query("detector == 'loss'")["value"]
-        assert aucs.nunique() == 3
+    assert table.query("detector == 'loss'")["value"].nunique() == 3

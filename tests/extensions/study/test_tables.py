@@ -48,11 +48,6 @@ def last_line(study, results):
     return markdown(tables.layout(study, arranged(study, results))).splitlines()[-1]
 
 
-def test_a_bar_in_a_cell_does_not_end_it():
-    table = plain(["name", "a|b"], [["x | y", "1"]])
-    assert markdown(table) == "| name | a\\|b |\n| --- | ---: |\n| x \\| y | 1 |\n"
-
-
 def test_a_cell_ends_neither_by_a_line_break_nor_by_a_bar():
     table = plain(["name", "a|b"], [["x\r\ny\u2028z", "one\\|two"], ["", "\\\\"]])
     lines = markdown(table).splitlines()

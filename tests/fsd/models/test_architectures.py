@@ -8,11 +8,11 @@ import pytest
 import torch
 import yaml
 
-from extensions.pretrain.pretraining import train_tokenizer
 from fsd.config import AdapterConfig
 from fsd.models.adapters import adapted, quiet_peft, save_adapter
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import load
+from fsd.models.pretraining import train_tokenizer
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.token_stats import Prompt
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from extensions.pretrain.command import CHARACTERS
+from extensions.study.pretrain import CHARACTERS
+from extensions.study.pretrain import announced as of_pretraining
 from fsd import tracking
 from fsd.config import AdapterConfig, ModelConfig, Recipe
 from fsd.data.embedded import corpus
@@ -18,7 +19,7 @@ from fsd.net.hub import model_size
 from fsd.reporting.report import Report
 from pipelines.command.commands import commands
 from pipelines.command.deliver import show
-from pipelines.command.job import Job, byte_size, pretraining
+from pipelines.command.job import Job, byte_size
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -182,7 +183,7 @@ def test_a_model_from_scratch_is_announced_as_large_as_it_becomes():
     target, texts = model_size("embedded"), [document.text for document in corpus()]
     tokenizer, _ = load_tokenizer("embedded")
     tokens, characters = sum(map(len, token_ids(tokenizer, texts))), sum(map(len, texts))
-    said = pretraining(Recipe(), characters / CHARACTERS)
+    said = of_pretraining(Recipe(), characters / CHARACTERS)
     announced = {name: float(text.split()[1].replace(",", "")) for name, text in said.items()}
     assert announced["model"] == pytest.approx(target.parameters, rel=0.01)
     assert announced["tokens"] == pytest.approx(tokens, rel=0.15)

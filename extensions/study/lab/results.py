@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import detectors
-from extensions.lab.parts import TEXT
-from fsd.data.corpus import as_corpus
+from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, content_hash
 from fsd.evaluation.advice import advised
-from fsd.evaluation.results import CONTRASTS, FAMILIARITY, MEMBERSHIP, Contrast
+from fsd.evaluation.results import CONTRASTS
 from fsd.scores import Score
 from fsd.statistics.bootstrap import Bootstrap, resampled
 from fsd.statistics.intervals import interval, standard_error
@@ -24,12 +23,13 @@ from fsd.statistics.metrics import METRICS
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import FloatArray
 
+WITH_LATER, FAMILIARITY, MEMBERSHIP = CONTRASTS
 MEASURES = ("auc", "tpr_at_5fpr", "tpr_at_1fpr")
 ERRORS = tuple(f"{name}_error" for name in MEASURES)
 # Labels of the targets and references that differ in the seed alone.
 TARGET = ["corpus", "size", "sources", "reference", "scored", "exposures"]
-# Labels of the results of a control that are those of the targets, too.
-CONTROL = ["corpus", "size", "reference", "scored", "contrast", "score"]
+# What is scored of texts, where chats have parts.
+TEXT = "text"
 COMBINED = "combined.fsd"
 OURS = ("unread_z.base", "standardised_ratio.base", COMBINED)
 """Scores of this project whose lead over the best of the literature is shown."""
@@ -50,19 +50,15 @@ def joined(cells: Iterable[tuple[Mapping[str, Any], pd.DataFrame]], texts: Mappi
     """
     family = {}
     for corpus, documents in texts.items():
-        columns = as_corpus(documents)
+        columns = Corpus(documents)
         for text, number in zip(columns.texts, columns.family.tolist(), strict=True):
             family[corpus, content_hash(text)] = number
     scores = pd.concat([table.assign(**labels) for labels, table in cells], ignore_index=True)
-    # Cells that an earlier release finished are of texts.
-    if "scored" not in scores:
-        scores["scored"] = None
-    scores["scored"] = scores["scored"].fillna(TEXT)
     scores["family"] = [family[place] for place in zip(scores["corpus"], scores["text"], strict=True)]
     return scores
 
 
-def measure(scores: pd.DataFrame) -> pd.DataFrame:
+def measure(scores: pd.DataFrame, *, resamples: int = 1000) -> pd.DataFrame:
     """AUC, and TPR at 5 and 1 % FPR, of every score in every contrast that a cell has, with standard errors over texts.
 
     Those errors are of the mean over the seeds: the families of a corpus are resampled, and each resample is the same
@@ -77,7 +73,7 @@ def measure(scores: pd.DataFrame) -> pd.DataFrame:
         sides = []
         for cell in cells.values():
             sides += [side.to_numpy() for _, side in cell.groupby("kind")["family"]]
-        counts = resampled(sides)
+        counts = resampled(sides, resamples=resamples)
         labels = dict(zip(TARGET, key, strict=True))
         for contrast in CONTRASTS:
             if contrast.possible(target["kind"].to_numpy(str)):
@@ -111,7 +107,7 @@ def _errors(values: Mapping[str, FloatArray], value: FloatArray) -> dict[str, fl
     return errors
 
 
-def _values(cells: Sequence[pd.DataFrame], contrast: Contrast, counts: NDArray[np.uint16]) -> dict[str, FloatArray]:
+def _values(cells: Sequence[pd.DataFrame], contrast: Any, counts: NDArray[np.uint16]) -> dict[str, FloatArray]:
     """Score → (seeds, measures, 1 + resamples) values in a contrast."""
     metrics = [METRICS[name].compute for name in MEASURES]
     values = defaultdict[str, list[FloatArray]](list)
@@ -157,27 +153,6 @@ def seen_in_training(results: pd.DataFrame) -> pd.DataFrame:
     """The results of targets that were trained on the members, with the name of each score."""
     seen = results[results["exposures"] > 0]
     return seen.assign(score=score_names(seen))
-
-
-def untouched(results: pd.DataFrame) -> pd.DataFrame:
-    """The results of the controls, by all labels but those of the training."""
-    controls = results[results["exposures"] == 0]
-    controls = controls.assign(score=score_names(controls))
-    return controls.groupby(CONTROL)[["auc"]].mean()
-
-
-def periods(results: pd.DataFrame) -> pd.DataFrame:
-    """What scores see of a period alone: contemporaries against later texts, by the target and by the control.
-
-    Of the AUC by a target (`auc`) only what is above that by the `untouched` model comes from the training (`added`);
-    the rest is a difference of the texts.
-    """
-    seen = seen_in_training(results)
-    seen = seen[seen["contrast"] == FAMILIARITY.name]
-    controls = untouched(results)["auc"].rename("untouched")
-    table = seen.join(controls, on=CONTROL)
-    means = table.groupby([*TARGET, "score"], sort=False)[["auc", "untouched"]].mean().reset_index()
-    return means.assign(added=means["auc"] - means["untouched"])
 
 
 def gains(results: pd.DataFrame) -> pd.DataFrame:

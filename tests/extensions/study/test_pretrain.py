@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from extensions.pretrain.command import PretrainConfig, prepare
+from extensions.study.pretrain import PretrainConfig, prepare
 from fsd.config import Recipe
 from fsd.errors import UsageError
 from fsd.models.language_model import load

@@ -11,20 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from extensions.lab import corpora, models, report, results
-from extensions.lab.command import prepare
-from extensions.lab.models import Base, Lab
-from extensions.lab.parts import ANSWERS, WHOLE, read_once, scoring
-from extensions.lab.settings import LabConfig
-from extensions.lab.targets import Cell, Target, learned, scores, trained
-from extensions.pretrain import pretraining
+from extensions.study.lab import corpora, models, report, results
+from extensions.study.lab.command import prepare
+from extensions.study.lab.models import Base, Lab
+from extensions.study.lab.settings import LabConfig
+from extensions.study.lab.targets import ANSWERS, WHOLE, Cell, Target, learned, scores, scoring, trained
 from fsd.config import ModelConfig
-from fsd.data.documents import Document
 from fsd.data.splitting import CONTEMPORARY, MEMBER
 from fsd.errors import UsageError
+from fsd.models import pretraining
 from fsd.models.finetuning import Piece
 from fsd.scoring.model import open_model
-from fsd.token_stats import Prompt
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role + ':\n' + m.content + '\n' }}{% endfor %}"
@@ -113,7 +110,7 @@ def test_what_is_scored_is_a_part_of_the_result_of_each_chat(model: str, file: s
     models.train(lab, ())
     sides = corpora.draw(corpora.load(file), seed=1)
     cell = Cell(Target(lab, 4, 1, (learned(sides[MEMBER]),)), "mine", sides, "before", adapters=False)
-    assert replace(cell, target=replace(cell.target, exposures=2)).file != cell.file
+    assert replace(cell, target=replace(cell.target, exposures=2)).tag != cell.tag
     with lab.precision:
         target = trained(cell.target)
         table = scores(cell, target)
@@ -121,7 +118,6 @@ def test_what_is_scored_is_a_part_of_the_result_of_each_chat(model: str, file: s
     texts = len(sides[MEMBER]) + len(sides[CONTEMPORARY])
     assert table["scored"].value_counts().to_dict() == {ANSWERS: texts, WHOLE: texts}
     assert {"reference.base", "wbc.base", "ez.base", "unread_z.base", "info_rmia.base"} <= set(table)
-    # From one pass, and the same as if the answers were scored by themselves.
     prompts = [document.prompt for document in sides[MEMBER]]
     alone = open_model(cell.config.model, states=("base",), local=target).scorers["base"](prompts)
     assert_scores_of(table, ANSWERS, alone)
@@ -142,24 +138,6 @@ def assert_scores_of(table: pd.DataFrame, part: str, statistics: Any) -> None:
     members = table[(table["scored"] == part) & (table["kind"] == MEMBER)]
     losses = [-stats.logp.mean() for stats in statistics]
     assert members["loss.base"].to_numpy() == pytest.approx(-np.array(losses), abs=1e-5)
-
-
-def test_a_chat_is_read_once_and_texts_as_they_are(model: str) -> None:
-    asked: list[Prompt] = []
-    opened = open_model(ModelConfig(model, cache="none"), states=("base",))
-    scorer = opened.scorers["base"]
-
-    def counted(prompts: Sequence[Prompt]) -> Any:
-        asked.extend(prompts)
-        return scorer(prompts)
-
-    once = read_once(replace(opened, scorers={"base": counted}))
-    chat = corpora.load("chats").chats[0]
-    text = Document("The score of a member").prompt
-    for part in (WHOLE, ANSWERS):
-        list(once.scorers["base"]([*scoring(once, part).prompts([chat]), text]))
-    assert len(asked) == 2
-    assert asked[1] == text
 
 
 @pytest.mark.parametrize("part", [ANSWERS, WHOLE])

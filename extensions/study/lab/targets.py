@@ -15,32 +15,32 @@ import multiprocessing
 import os
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 
 import pandas as pd
 import torch
 
-from extensions.lab import models
-from extensions.lab.corpora import UNSEEN, Sides
-from extensions.lab.models import Lab
-from extensions.lab.parts import ANSWERS, TEXT, WHOLE, read_once, scoring
-from extensions.lab.settings import Reference
-from extensions.pretrain.pretraining import continue_pretraining
+from extensions.study.lab import models
+from extensions.study.lab.corpora import UNSEEN, Sides
+from extensions.study.lab.models import Lab
+from extensions.study.lab.results import TEXT
+from extensions.study.lab.settings import Reference
 from fsd.config import AdapterConfig, FSDConfig
 from fsd.data.corpus import Split
 from fsd.data.documents import Document, Documents, content_hash
 from fsd.models.language_model import LanguageModel, load
-from fsd.progress import progress
-from fsd.scoring.model import open_model
-from fsd.scoring.scorers import STATES
+from fsd.models.pretraining import continue_pretraining
+from fsd.scoring.model import Model, open_model
 from fsd.token_stats import Prompt
-from pipelines.command.output import write_table
 from pipelines.experiment import detector_settings, experiment
 
+# Parts of chats that are scored.
+ANSWERS = "answers"
+WHOLE = "whole"
 # Targets after which a worker is replaced, since its memory grows; with a base after each.
 TASKS = 8
 # Paragraphs of the background that the members are shuffled with, and those of a real model.
@@ -97,8 +97,13 @@ class Cell:
         return FSDConfig(model=self.target.lab.model(self.reference), seed=self.target.seed)
 
     @property
-    def file(self) -> Path:
-        """Where the finished cell is, and will be found again."""
+    def name(self) -> str:
+        """What its run is called."""
+        return f"{self.corpus}, {self.target.exposures} exposures, seed {self.target.seed}"
+
+    @cached_property
+    def tag(self) -> str:
+        """Hash of what its scores depend on, by which they are found again."""
         target = self.target
         lab = target.lab
         content = [lab.models.name, lab.continued, target.exposures, target.seed, self.reference]
@@ -109,7 +114,7 @@ class Cell:
             content.append(asdict(AdapterConfig()))
         if lab.base:
             content.append(asdict(lab.base))
-        return lab.models.with_name(f"{experiment.tag(content)}.parquet")
+        return experiment.tag(content)
 
 
 def learned(documents: Documents) -> tuple[str | Prompt, ...]:
@@ -135,23 +140,20 @@ def _hash(text: str | Prompt) -> str:
     return content_hash(json.dumps([text.text, text.context, chat]))
 
 
-def compute(cells: Sequence[Cell], workers: int) -> None:
-    """Compute the cells that no earlier call has finished, targets side by side."""
-    missing = [cell for cell in cells if not cell.file.exists()]
-    with progress(len(cells), "lab", "cell") as bar:
-        bar.update(len(cells) - len(missing))
-        if not missing:
-            return
-        lab = missing[0].target.lab
-        targets = [list(group) for _, group in groupby(missing, attrgetter("target"))]
-        # A forked worker would share locks with the threads of torch.
-        spawn = multiprocessing.get_context("spawn")
-        tasks = 1 if lab.base else TASKS
-        with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
-            # Once, before the cells, all of which read them.
-            pool.apply(models.train, (lab, tuple({cell.reference for cell in missing})))
-            for finished in pool.imap_unordered(run_cells, targets):
-                bar.update(finished)
+def compute(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.DataFrame]]:
+    """Each cell with its scores, targets side by side."""
+    if not cells:
+        return
+    lab = cells[0].target.lab
+    targets = [list(group) for _, group in groupby(cells, attrgetter("target"))]
+    # A forked worker would share locks with the threads of torch.
+    spawn = multiprocessing.get_context("spawn")
+    tasks = 1 if lab.base else TASKS
+    with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
+        # Once, before the cells, all of which read them.
+        pool.apply(models.train, (lab, tuple({cell.reference for cell in cells})))
+        for place, tables in pool.imap_unordered(run_cells, enumerate(targets)):
+            yield from zip(targets[place], tables, strict=True)
 
 
 def start_worker() -> None:
@@ -160,17 +162,18 @@ def start_worker() -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
-def run_cells(cells: Sequence[Cell]) -> int:
-    """Store the scores of each cell of one target, which is trained once; returns their number."""
-    lab = cells[0].target.lab
-    with lab.precision:
+def run_cells(numbered: tuple[int, Sequence[Cell]]) -> tuple[int, list[pd.DataFrame]]:
+    """The place of a target among all, and the scores of each of its cells; it is trained once."""
+    place, cells = numbered
+    tables = []
+    with cells[0].target.lab.precision:
         model = trained(cells[0].target)
         corpus = ""
         for cell in cells:
             # Cells that differ in the reference alone share the adapter, which the first of them trains.
-            write_table(scores(cell, model, adapted=cell.corpus == corpus), cell.file)
+            tables.append(scores(cell, model, adapted=cell.corpus == corpus))
             corpus = cell.corpus
-    return len(cells)
+    return place, tables
 
 
 def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
@@ -194,6 +197,14 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     return model
 
 
+def scoring(model: Model, part: str) -> Model:
+    """The model, scoring this part of chats; texts are scored as they are."""
+    if part == TEXT:
+        return model
+    config = replace(model.config, chats=part)  # type: ignore[arg-type] # one of its two values
+    return replace(model, config=config)
+
+
 def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.DataFrame:
     """`kind`, `text` (its hash), `scored` of each text of a cell, and a column a score; the target keeps the adapter.
 
@@ -212,9 +223,8 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
             documents += side
             rows += [{"kind": kind, "text": content_hash(document.text)} for document in side]
     split = Split(cell.sides[UNSEEN], (), documents)
-    states = STATES if cell.adapters else ("base",)
+    states = ("base", "tuned") if cell.adapters else ("base",)
     opened = open_model(config.model, states=states, local=model, seed=config.seed)
-    opened = read_once(opened)
     scored = experiment.Experiment(config, detectors, split=split)
     if cell.adapters and not adapted:
         # For its refusals.

@@ -2,7 +2,6 @@
 
 import ast
 import functools
-import importlib.util
 import random
 from collections.abc import Mapping, Sequence
 from itertools import chain, compress
@@ -11,14 +10,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from extensions.study.docstrings import modules
+from extensions.study.lab.results import MEMBERSHIP, WITH_LATER
 from fsd.data import embedded
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, NONMEMBER, hold_out, with_periods
+from fsd.data.splitting import hold_out, with_periods
 from fsd.errors import UsageError
 from fsd.token_stats import Prompt
 
+# Kinds of text, as contrasts name them.
+MEMBER = MEMBERSHIP.positive
+CONTEMPORARY = MEMBERSHIP.negative
+LATER = WITH_LATER.negative
 CODE = "code"
 OLDER_CODE = ("numpy", "scipy", "pandas")
 OLDER_FUNCTIONS = 280
@@ -81,7 +86,7 @@ def load(name: str, columns: str = "") -> LabCorpus:
             f"a corpus must have texts labelled 1, of the period that targets are trained on; {name} has none"
         )
     # Without periods all non-members are of one kind, and stand for the later texts.
-    later = documents.kind == (NONMEMBER if NONMEMBER in documents.kind else LATER)
+    later = ~documents.members & (documents.kind != CONTEMPORARY)
     return LabCorpus(Path(name).stem, documents.take(~later), documents.take(later))
 
 
@@ -103,18 +108,9 @@ def functions(packages: Sequence[str], limit: int) -> list[Document]:
 
 def _functions(package: str) -> list[str]:
     """The distinct functions of a package of a suitable length, in alphabetical order."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise UsageError(f"packages of the corpus `code` must be installed; {package!r} is not")
     functions = set()
-    for file in Path(next(iter(spec.submodule_search_locations))).rglob("*.py"):
-        if {"test", "tests"} & set(file.parts):
-            continue
-        try:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-        except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
-            continue
-        for node in ast.walk(tree):
+    for module in modules(package):
+        for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef):
                 functions.add(_source(node))
     return sorted(text for text in functions if SHORTEST <= len(text) <= LONGEST)

@@ -2,34 +2,32 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import pandas as pd
-
-from extensions.lab import corpora, results
-from extensions.lab.corpora import LabCorpus, Sides
-from extensions.lab.docstrings import PACKAGES
-from extensions.lab.models import SIZES, Base, Lab, shared
-from extensions.lab.report import report
-from extensions.lab.settings import LabConfig, Reference
-from extensions.lab.targets import Cell, Target, compute, learned
-from fsd import tracking
+from extensions.study import store
+from extensions.study.docstrings import PACKAGES
+from extensions.study.lab import corpora, results
+from extensions.study.lab.corpora import LabCorpus, Sides
+from extensions.study.lab.models import SIZES, Base, Lab, shared
+from extensions.study.lab.report import report
+from extensions.study.lab.settings import LabConfig, Reference
+from extensions.study.lab.targets import Cell, Target, compute, learned
+from extensions.study.pretrain import announced
 from fsd.config import ModelConfig
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_copies
-from fsd.data.splitting import MEMBER
 from fsd.errors import UsageError, at_least
-from fsd.models.devices import check_dtype, torch_device
+from fsd.models.devices import resolve_precision
 from fsd.net.hub import default_folder
 from fsd.scoring.model import outline
 from fsd.tracking import Run
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, tracked_run
-from pipelines.command.job import Job, Stated, names, pretraining
+from pipelines.command.job import Job, Stated, names
 from pipelines.command.output import check_table_path, write_table
 
 EXPERIMENT = "fsd-lab"
@@ -43,6 +41,8 @@ SMALL_PARAGRAPHS = 800
 SMALL_PACKAGES = ("pandas",)
 # Name of a corpus, and what a seed draws of it.
 DrawnCorpus = tuple[str, Sides]
+# Name of a corpus → all of its texts.
+CorpusTexts = Mapping[str, Sequence[Document]]
 
 
 def prepare(config: LabConfig) -> Job:
@@ -50,10 +50,11 @@ def prepare(config: LabConfig) -> Job:
     config = _with_defaults(config)
     _check(config)
     base = None
-    model = pretraining(SIZES[config.size], 0)["model"]
+    model = announced(SIZES[config.size], 0)["model"]
     note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
     if config.base:
-        check_dtype(config.dtype, torch_device("auto"))
+        # For its refusals.
+        resolve_precision(ModelConfig(dtype=config.dtype))
         base = Base.of(
             config.base,
             config.learning_rate,
@@ -166,7 +167,7 @@ def _cells(config: LabConfig, loaded: Sequence[LabCorpus], lab: Lab) -> Iterator
         for exposures in sorted(set(config.exposures) - {0}):
             for number in sorted(set(config.sources)):
                 for sources, judged in groups(drawn, number):
-                    members = tuple(learned(sides[MEMBER]) for _, sides in sources)
+                    members = tuple(learned(sides[corpora.MEMBER]) for _, sides in sources)
                     yield from _scored(config, Target(lab, exposures, seed, members), judged)
 
 
@@ -212,28 +213,22 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
     ) as tracked:
         with stage("scoring"):
             # A real model fills the memory, so that its cells follow one another.
-            compute(cells, config.workers or (1 if base else os.cpu_count()) or 1)
-            scores = [(cell.labels, pd.read_parquet(cell.file)) for cell in cells]
+            workers = config.workers or (1 if base else os.cpu_count()) or 1
+            finished = store.finish("lab", cells, tracked, partial(_compute, workers, texts, tracked))
+            scores = [(cell.labels, store.stored(finished[cell.tag])) for cell in cells]
             measured = results.measure(results.joined(scores, texts))
-            _track_cells(cells, measured, tracked)
         page = report(measured, len(cells))
         write_table(measured, config.out)
         files = {"results": config.out} if config.out else {}
         deliver(replace(page, files=files), tracked)
 
 
-def _track_cells(cells: Sequence[Cell], measured: pd.DataFrame, parent: Run) -> None:
-    """Record the AUCs of each cell in a run of its own."""
-    keys = list(cells[0].labels)
-    by_cell = dict(list(measured.groupby(keys)))
-    for cell in cells:
-        labels = cell.labels
-        name = f"lab: {cell.corpus}, {labels['exposures']} exposures, seed {labels['seed']}"
-        with tracking.run(
-            EXPERIMENT,
-            name,
-            params=labels,
-            tags={"study": "lab", "kind": "cell", "cell": cell.file.stem},
-            parent=parent,
-        ) as child:
-            child.log_metrics(results.tracked(by_cell[tuple(labels.values())]))
+def _compute(workers: int, texts: CorpusTexts, parent: Run, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+    """Each cell, its scores and AUCs in a run of its own."""
+    for cell, table in compute(cells, workers):
+        with store.run_of("lab", cell, cell.labels, parent) as opened:
+            opened.log(store.SCORES, table)
+            # Resamples are for intervals, which a single cell has not.
+            measured = results.measure(results.joined([(cell.labels, table)], texts), resamples=2)
+            opened.log_metrics(results.tracked(measured))
+        yield cell, "computed"

@@ -43,7 +43,7 @@ def _prose(package: str) -> list[str]:
     kept = default_folder() / "docstrings" / f"{state.hexdigest()}.json"
     with suppress(OSError, ValueError):
         return list(json.loads(kept.read_bytes()))
-    paragraphs = list(chain.from_iterable(map(_paragraphs, files)))
+    paragraphs = list(chain.from_iterable(map(_paragraphs, modules(package))))
     # a cache that cannot be written costs time alone
     with suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -54,17 +54,21 @@ def _prose(package: str) -> list[str]:
 def _files(package: str) -> list[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise UsageError(f"background packages must be installed; {package!r} is not")
+        raise UsageError(f"packages of texts must be installed; {package!r} is not")
     root = Path(next(iter(spec.submodule_search_locations)))
     return sorted(file for file in root.rglob("*.py") if "tests" not in file.parts)
 
 
-def _paragraphs(file: Path) -> Iterator[str]:
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError):  # templates and test data among the sources
-        return
-    for node in ast.walk(tree):
+def modules(package: str) -> Iterator[ast.Module]:
+    """The modules of an installed package but its tests, as trees."""
+    for file in _files(package):
+        # templates and test data among the sources
+        with suppress(SyntaxError, UnicodeDecodeError):
+            yield ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _paragraphs(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             continue
         for block in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):

@@ -22,16 +22,16 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from fsd.config import Columns, OptionalModel, OptionalPaths, Recipe
+from fsd.config import Columns, ModelConfig, OptionalModel, OptionalPaths, Recipe
 from fsd.errors import UsageError, at_least
 from pipelines.command.cli import command
 from pipelines.command.context import stage
 from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated, files, pretraining
+from pipelines.command.job import Job, Stated, files
 from pipelines.command.output import check_new_folder, check_parent, new_folder
 
 if TYPE_CHECKING:
@@ -72,21 +72,19 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
-    from extensions.pretrain.pretraining import check_recipe, readings
     from fsd.data.splitting import hold_out
+    from fsd.models.pretraining import check_recipe, readings
 
     recipe = config.recipe
     check_recipe(recipe)
     check_new_folder(Path(config.out))
     documents = read_documents(config)
-    read = []
-    unread = []
+    # A text without a label is a member: most files that are given have members alone.
+    read: list[Document] = []
+    unread: list[Document] = []
     for document in documents:
-        # A text without a label is a member: most files that are given have members alone.
-        if document.member is False:
-            unread.append(document)
-        else:
-            read.append(document)
+        side = unread if document.member is False else read
+        side.append(document)
     if not read and recipe.exposures:
         raise UsageError(
             f"members must hold texts that are not labelled 0; all {len(documents)} rows of "
@@ -104,29 +102,39 @@ def prepare(config: PretrainConfig) -> Job:
         labelled = label(members, held_out, unread)
     steps = []
     characters = 0
-    for side in sides:
-        read_in_all = readings(len(side), len(background), recipe)
-        steps.append(math.ceil(read_in_all / recipe.batch_size))
-        characters += sum(map(len, side)) * recipe.exposures + sum(map(len, background)) * recipe.passes
+    for texts in sides:
+        in_all = readings(len(texts), len(background), recipe)
+        steps.append(math.ceil(in_all / recipe.batch_size))
+        characters += sum(map(len, texts)) * recipe.exposures + sum(map(len, background)) * recipe.passes
     reads["background"] = files(config.background or ["docstrings"], len(background))
     counts = " and ".join(f"{count:,}" for count in steps)
     reads["training steps"] = Stated(
         f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
     )
     # Before the tokenizer is trained, only the characters can be counted.
-    reads |= pretraining(recipe, characters / CHARACTERS)
-    return Job(
-        partial(run, config, sides, background, labelled), reads, writes=[config.out], checks=[partial(check, config)]
-    )
+    reads |= announced(recipe, characters / CHARACTERS)
+    work = partial(run, config, sides, background, labelled)
+    return Job(work, reads, writes=[config.out], checks=[partial(check, config)])
+
+
+def announced(recipe: Recipe, tokens: float) -> dict[str, Stated]:
+    """Size of a model that is pretrained from scratch, and what it is trained on, over all passes and models."""
+    # Twelve square matrices a layer (four of the attention, eight of the feed-forward part), and one that both embeds
+    # tokens and predicts them.
+    count = 12 * recipe.layers * recipe.hidden_size**2 + recipe.vocabulary * recipe.hidden_size
+    return {
+        "model": Stated(f"about {count:,} parameters, from scratch", {"parameters": count}),
+        "tokens": Stated(f"about {tokens:,.0f} to train on", {"training": round(tokens)}),
+    }
 
 
 def check(config: PretrainConfig) -> None:
     """Refuse a device or a tokenizer that is none, and a folder that cannot be made."""
-    from fsd.models.devices import torch_device
+    from fsd.models.devices import resolve_precision
     from fsd.net.hub import check_tokenizer_located
 
     check_parent(Path(config.out))
-    torch_device(config.device)
+    resolve_precision(ModelConfig(device=config.device))
     if config.tokenizer:
         check_tokenizer_located(config.tokenizer)
 
@@ -148,7 +156,7 @@ def read_documents(config: PretrainConfig) -> "list[Document]":
 
 def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> list[str]:
     """The texts of the background, none of which may be one of the documents."""
-    from extensions.lab.docstrings import docstring_paragraphs
+    from extensions.study.docstrings import docstring_paragraphs
     from fsd.data.corpus import Corpus
     from fsd.data.near_duplicates import refuse_copies
     from fsd.data.readers import parse_columns, read_files
@@ -179,26 +187,23 @@ def run(
     config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
 ) -> None:
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
-    from fsd.models.language_model import load_tokenizer
     from fsd.reporting.report import Report
 
-    out = Path(config.out)
-    model = out
+    model = Path(config.out)
+    texts = model / TEXTS
     commands = []
     # The folder before the training: one that cannot be written fails early.
-    with stage("training"), new_folder(out) as folder:
-        tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
-        train = partial(_train, config, background, tokenizer)
+    with stage("training"), new_folder(model) as folder:
         if len(sides) == 1:
-            summary = train(sides[0], folder)
+            summary = _train(config, background, sides[0], folder)
         else:
             # The same recipe and seed: the two differ in the half of the members that they read, and in nothing else.
-            target = train(sides[0], folder / TARGET)
-            twin = train(sides[1], folder / CONTEMPORARY_TWIN)
+            target = _train(config, background, sides[0], folder / TARGET)
+            twin = _train(config, background, sides[1], folder / CONTEMPORARY_TWIN)
             summary = f"target: {target}; contemporary twin: {twin}"
             (folder / TEXTS).write_text("".join(map(_line, documents)), encoding="utf-8")
-            model = out / TARGET
-            commands.append(shlex.join(["fsd", "run", "--model", str(model), "--data", str(out / TEXTS)]))
+            model /= TARGET
+            commands.append(shlex.join(["fsd", "run", "--model", str(model), "--data", str(texts)]))
     show(Report(headline=summary, files={"model": model}, next=commands))
 
 
@@ -212,18 +217,18 @@ def _line(document: "Document") -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _train(
-    config: PretrainConfig, background: Sequence[str], tokenizer: Any, members: Sequence[str], folder: Path
-) -> str:
+def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[str], folder: Path) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
-    from extensions.lab.docstrings import PACKAGES
-    from extensions.pretrain.pretraining import pretrain
+    from extensions.study.docstrings import PACKAGES
     from fsd.data.readers import Passage
+    from fsd.models.language_model import load_tokenizer
+    from fsd.models.pretraining import pretrain
     from fsd.net.hub import fingerprint
     from fsd.scoring.token_counting import count
 
     recipe = config.recipe
-    losses = []
+    losses: list[float] = []
+    tokenizer = load_tokenizer(config.tokenizer)[0] if config.tokenizer else None
     model = pretrain(
         members, background, recipe, tokenizer=tokenizer, device=config.device, log=lambda loss, _: losses.append(loss)
     )
@@ -232,21 +237,14 @@ def _train(
     model.base.half().save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
     # Of the background alone: frequencies in the members would tell which texts these are.
-    table = count(
-        map(Passage, background),
-        model.tokenizer,
-        model.base.config.vocab_size,
-        model=folder.name,
-        corpus="its own background",
-    )
+    size = model.base.config.vocab_size
+    passages = map(Passage, background)
+    table = count(passages, model.tokenizer, size, model=folder.name, corpus="its own background")
     table.save(folder / "frequencies.npz")
     source: object = "files"
     if not config.background:
         # The docstrings of another version are other texts. sklearn is installed as scikit-learn.
-        source = {
-            f"docstrings of {package}": version("scikit-learn" if package == "sklearn" else package)
-            for package in PACKAGES
-        }
+        source = {f"docstrings of {name}": version(name.replace("sklearn", "scikit-learn")) for name in PACKAGES}
     # A single batch is noisy.
     final = fmean(losses[-20:])
     curve = [round(fmean(losses[step : step + 20]), 4) for step in range(0, len(losses), 20)]

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from extensions.lab import command, corpora, report, results
-from extensions.lab.command import prepare
-from extensions.lab.settings import LabConfig
+from extensions.study.lab import command, corpora, report, results
+from extensions.study.lab.command import prepare
+from extensions.study.lab.settings import LabConfig
 from fsd import tracking
 from fsd.data.documents import Document
 from fsd.errors import UsageError
@@ -278,21 +278,6 @@ def test_the_page_has_a_table_a_corpus_the_leads_and_the_regrets() -> None:
     assert f"{lead} +0.070 [-0.184, +0.324] | 0.177 |" in lines
     assert "| reference | `min_k_pp.base` | advised | 0.070 (0.090) |" in lines
     assert "| no reference | `loss.base` |  | 0.050 (0.100) |" in lines
-
-
-def test_a_period_alone_is_shown_beside_the_untouched_model() -> None:
-    """What the control separates as well is a difference of the texts, which no training added."""
-    period = {"contrast": "contemporaries_vs_later"}
-    target = rows({"loss.base": [0.7, 0.8]}, **period)
-    control = rows({"loss.base": [0.66, 0.68]}, **period, sources=0, exposures=0)
-    membership = rows({"loss.base": [0.9, 0.9], "combined.fsd": [0.9, 0.9]})
-    measured = pd.concat([target, control, membership])
-    (row,) = results.periods(measured).itertuples()
-    assert (row.auc, row.untouched, row.added) == pytest.approx((0.75, 0.67, 0.08))
-    assert (
-        "| x | tiny | 1 | smaller | text | 2 | `loss.base` | .75 | .67 | +0.08 |"
-        in report.report(measured, 2).artifacts["lab.md"]
-    )
 
 
 def test_the_figure_has_the_targets_of_the_first_reference() -> None:

@@ -63,7 +63,7 @@ class LabConfig:
     workers: OptionalInt = None
     """Processes that compute cells side by side. Default: one a core, and with --base one."""
     cache: OptionalPath = None
-    """Folder that keeps finished cells, so that an interrupted laboratory resumes. Default: $FSD_CACHE, else
+    """Folder that keeps the models that targets share; cells are kept as runs. Default: $FSD_CACHE, else
     ~/.cache/fsd."""
     out: OptionalPath = None
     """File for the raw results: .parquet, .csv or .jsonl."""

@@ -8,7 +8,7 @@
 All have the tokenizer of the target. Beside a real model there are the first two alone.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,16 +16,14 @@ from typing import Any, Literal
 
 import torch
 
-from extensions.lab.docstrings import docstring_paragraphs
-from extensions.lab.settings import Reference
-from extensions.pretrain.pretraining import continue_pretraining, pretrain
+from extensions.study.docstrings import docstring_paragraphs
+from extensions.study.lab.settings import Reference
 from fsd.config import ModelConfig, Recipe
 from fsd.data.documents import content_hash
 from fsd.data.readers import Passage
-from fsd.models.devices import torch_device
+from fsd.models.devices import resolve_precision
 from fsd.models.language_model import LanguageModel, load, load_tokenizer
-from fsd.net.hub import fingerprint, locate
-from fsd.scoring.scorers import TABLE
+from fsd.models.pretraining import continue_pretraining, pretrain
 from fsd.scoring.token_counting import count
 from pipelines.command.output import new_folder
 from pipelines.experiment import experiment
@@ -38,6 +36,7 @@ CONTINUED = "continued"
 SMALLER = "smaller"
 ORDINARY = "ordinary"
 FREQUENCIES = "frequencies"
+TABLE = "frequencies.npz"
 # Paragraphs between the earlier checkpoint and the model that targets continue.
 BETWEEN = 250
 SMALLER_SEED = 1000
@@ -65,7 +64,7 @@ class Base:
         """The model of a name; the usual rate is that of all weights, or of an adapter."""
         usual = LORA_RATE if options.get("method") == "lora" else BASE_RECIPE.learning_rate
         recipe = replace(BASE_RECIPE, learning_rate=rate or usual)
-        return cls(model, fingerprint(locate(model)[0]), recipe=recipe, **options)
+        return cls(model, experiment.weights_of(model), recipe=recipe, **options)
 
     @property
     def name(self) -> str:
@@ -110,7 +109,7 @@ class Lab:
         """The context of all computations; weights change, so that rounded ones must not be kept."""
         if self.base is None or self.base.dtype == "float32":
             return nullcontext()
-        return torch.autocast(torch_device("auto").type, torch.bfloat16, cache_enabled=False)
+        return torch.autocast(resolve_precision(ModelConfig())[0].type, torch.bfloat16, cache_enabled=False)
 
     def reference(self, name: Reference) -> str:
         """The model that is the reference of a name."""
@@ -163,72 +162,47 @@ def shared(
 
 
 def train(lab: Lab, wanted: Collection[str]) -> None:
-    """Train the models that cells share, and count tokens, unless that is done."""
-    if not lab.base:
-        _make(lab, BACKGROUND, _pretrained)
+    """Make the models that cells share, and the table of token frequencies, unless that is done."""
+    needed = [] if lab.base else [BACKGROUND]
     if lab.continued:
-        _make(lab, CONTINUED, _continued)
-    if SMALLER in wanted:
-        _make(lab, SMALLER, _smaller)
-    if ORDINARY in wanted:
-        _make(lab, ORDINARY, _ordinary)
-    _count(lab)
+        needed.append(CONTINUED)
+    needed += [name for name in (SMALLER, ORDINARY) if name in wanted]
+    for name in [*needed, FREQUENCIES]:
+        path = lab.models / name
+        if not path.exists():
+            # The folder appears when it is complete, so that an interrupted call leaves no half of it.
+            with new_folder(path) as folder:
+                _make(lab, name, folder)
 
 
-def _make(lab: Lab, name: str, train_model: Callable[[Lab], LanguageModel]) -> None:
-    path = lab.models / name
-    if path.exists():
+def _make(lab: Lab, name: str, folder: Path) -> None:
+    if name == FREQUENCIES:
+        tokenizer, vocabulary = load_tokenizer(lab.checkpoint)
+        table = count(map(Passage, lab.background), tokenizer, vocabulary, model="lab", corpus="background")
+        table.save(folder / TABLE)
         return
-    # The folder appears when it is complete, so that an interrupted call leaves no half of it.
-    with new_folder(path) as folder:
-        model = train_model(lab)
-        model.base.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
+    model = _continued(lab) if name == CONTINUED else _pretrained(lab, name)
+    model.base.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
 
 
-def _recipe(lab: Lab) -> Recipe:
-    return replace(SIZES[lab.size], exposures=0)
-
-
-def _pretrained(lab: Lab) -> LanguageModel:
-    return pretrain([], lab.background, _recipe(lab), device="cpu")
+def _pretrained(lab: Lab, name: str) -> LanguageModel:
+    """A model from scratch: that of the background, which has the tokenizer of all, or one beside it."""
+    recipe = replace(SIZES[lab.size], exposures=0)
+    if name == BACKGROUND:
+        return pretrain([], lab.background, recipe, device="cpu")
+    tokenizer, _ = load_tokenizer(lab.checkpoint)
+    if name == ORDINARY:
+        recipe = replace(recipe, seed=ORDINARY_SEED)
+        return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
+    halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
+    recipe = replace(recipe, seed=SMALLER_SEED, **halved)
+    return pretrain([], lab.background, recipe, tokenizer=tokenizer, device="cpu")
 
 
 def _continued(lab: Lab) -> LanguageModel:
-    config = replace(lab, continued=False).model("before")
+    model = load(replace(lab, continued=False).model("before"))
+    recipe = lab.base.recipe if lab.base else replace(SIZES[lab.size], exposures=0)
     with lab.precision:
-        model = load(config)
-        recipe = lab.base.recipe if lab.base else _recipe(lab)
         continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, shown=False)
     return model
-
-
-def _smaller(lab: Lab) -> LanguageModel:
-    recipe = _recipe(lab)
-    smaller = replace(
-        recipe,
-        hidden_size=recipe.hidden_size // 2,
-        layers=recipe.layers // 2,
-        heads=recipe.heads // 2,
-        seed=SMALLER_SEED,
-    )
-    tokenizer, _ = load_tokenizer(lab.checkpoint)
-    return pretrain([], lab.background, smaller, tokenizer=tokenizer, device="cpu")
-
-
-def _ordinary(lab: Lab) -> LanguageModel:
-    recipe = replace(_recipe(lab), seed=ORDINARY_SEED)
-    tokenizer, _ = load_tokenizer(lab.checkpoint)
-    return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
-
-
-def _count(lab: Lab) -> None:
-    """Count the tokens of the background."""
-    path = lab.models / FREQUENCIES
-    if path.exists():
-        return
-    tokenizer, vocabulary = load_tokenizer(lab.checkpoint)
-    passages = map(Passage, lab.background)
-    with new_folder(path) as folder:
-        table = count(passages, tokenizer, vocabulary, model="lab", corpus="background")
-        table.save(folder / TABLE)

@@ -1,0 +1,112 @@
+"""A grid of cells: each is computed once, in a run of its own, by whose tag later calls find it; and pivots of numbers.
+
+Studies and the laboratory are two uses of it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import pandas as pd
+
+from fsd import tracking
+from fsd.progress import note, progress
+from fsd.reporting.report import Table, plain
+from fsd.tracking import Run, RunRecord
+from pipelines.command.deliver import finished_cells
+
+SCORES = "scores.parquet"
+
+
+class GridCell(Protocol):
+    """A cell: what it is called, and a hash of all that its numbers depend on."""
+
+    @property
+    def name(self) -> str:
+        """Its labels, for people."""
+
+    @property
+    def tag(self) -> str:
+        """Equal for cells of equal numbers."""
+
+
+Cell = TypeVar("Cell", bound=GridCell)
+
+
+def finish(
+    study: str, cells: Sequence[Cell], parent: Run, compute: Callable[[Sequence[Cell]], Iterator[tuple[Cell, str]]]
+) -> dict[str, RunRecord]:
+    """Tag of a cell → the run that holds its numbers: those that no earlier run holds are computed, equal ones once.
+
+    `compute` yields each cell of those that it is given, and what became of it, when its run has ended.
+    """
+    earlier = finished_cells(parent)
+    # Backwards, so that the first of equal cells is kept.
+    distinct = {cell.tag: cell for cell in reversed(cells)}
+    missing = [cell for tag, cell in reversed(distinct.items()) if tag not in earlier]
+    for tag in reversed(distinct):
+        if tag in earlier:
+            _show(earlier[tag], parent)
+    with progress(len(distinct), study, "cell") as bar:
+        bar.update(len(distinct) - len(missing))
+        for cell, outcome in compute(missing):
+            bar.update(1)
+            note(f"{study}: {cell.name} ({outcome})")
+    return finished_cells(parent)
+
+
+def _show(record: RunRecord, parent: Run) -> None:
+    """Show the numbers of a finished cell of an earlier call among those of this one; its scores stay there."""
+    tags = {"study": record.tags["study"], "cell": record.tags["cell"], "kind": "reused cell", "from": record.id}
+    about = f"Reused from run {record.id}, which holds the scores."
+    with tracking.run(
+        parent.experiment, record.name, params=record.params, tags=tags, description=about, parent=parent
+    ) as opened:
+        opened.log_metrics(record.metrics)
+
+
+@contextmanager
+def run_of(study: str, cell: GridCell, params: Mapping[str, object], parent: Run) -> Iterator[Run]:
+    """The run of a cell, in that of its grid; it is an error if it cannot be stored, since tables are made of it."""
+    tags = {"study": study, "kind": "cell", "cell": cell.tag}
+    with tracking.run(parent.experiment, f"{study}: {cell.name}", params=params, tags=tags, parent=parent) as opened:
+        yield opened
+    opened.check()
+
+
+def stored(record: RunRecord, file: str = SCORES) -> pd.DataFrame:
+    """A table that a cell has stored."""
+    return pd.read_parquet(tracking.fetch_artifact(record.id, file))
+
+
+def in_order(long: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
+    """A table whose labels stay in the order of the cells, where a pivot would sort them as words."""
+    ordered = long.copy()
+    for axis in axes:
+        if pd.api.types.is_string_dtype(ordered[axis]):
+            ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
+    return ordered
+
+
+def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value: str = "text") -> pd.DataFrame:
+    """A long table with a column for each label in `columns`, in the order of the cells; NaN where there is none.
+
+    Nested headings are one line, in which an empty label is left out.
+    """
+    ordered = long.copy()
+    for axis in [*rows, *columns]:
+        # Words stay in the order of the cells, where a pivot would sort them.
+        if not pd.api.types.is_numeric_dtype(ordered[axis]) and not isinstance(
+            ordered[axis].dtype, pd.CategoricalDtype
+        ):
+            ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
+    wide = ordered.pivot_table(value, list(rows), list(columns), "first", observed=True)
+    labels = wide.columns.to_frame().to_numpy()
+    wide.columns = pd.Index([" · ".join(filter(None, map(str, levels))) for levels in labels])
+    return wide.reset_index()
+
+
+def pivoted(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], **options: Any) -> Table:
+    """The same of texts, as a table with dashes where there is none."""
+    wide = pivot(long, rows, columns).astype(object).fillna("–").astype(str)
+    return plain(list(map(str, wide)), wide.to_numpy().tolist(), words=range(len(rows)), **options)
