@@ -20,7 +20,6 @@ from fsd.data.cells import RowError, check_characters, checked_text, is_missing
 from fsd.data.layouts import (
     COMPLETION,
     CONVERSATIONS,
-    FIELDS,
     MESSAGES,
     NOT_READ,
     PROMPT,
@@ -112,7 +111,7 @@ def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] 
 
 def _by_name(columns: Mapping[str, str], value: Value, origin_url: str) -> Chat | None:
     """The chat in the columns that a user names."""
-    named = [field for field in FIELDS if columns.get(field, NOT_READ) != NOT_READ]
+    named = [field for field in (MESSAGES, PROMPT, COMPLETION) if columns.get(field, NOT_READ) != NOT_READ]
     layout = ", ".join(f"{field} from {columns[field]}" for field in named if columns[field] != field)
     if MESSAGES in named and not is_missing(value(MESSAGES)):
         return _chat(value(MESSAGES), MESSAGES, origin_url)._replace(layout=layout)
