@@ -436,7 +436,7 @@ LogProbs = Sequence[float | None]
 
 def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStats:
     """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
-    tokens, logp = _columns(reply)
+    tokens, logp, generated = _echo(reply)
     if all(map(TOKEN_ID.fullmatch, tokens)):
         raise UsageError(
             "the API must give tokens as strings where texts are sent as strings; it gives ids: give --tokenizer, or "
@@ -455,7 +455,7 @@ def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStat
         # The first token is one that the server added where the text does not begin with it.
         skips = [0, 1]
     for skipped in skips:
-        in_text = _in_text(prompt.context, prompt.text, tokens[skipped:], _generated(reply))
+        in_text = _in_text(prompt.context, prompt.text, tokens[skipped:], generated)
         if in_text is not None:
             break
     else:
@@ -472,8 +472,7 @@ def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStat
 
 def stats_from_ids(reply: JSON, text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
     """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
-    tokens, logp = _columns(reply)
-    generated = _generated(reply)
+    tokens, logp, generated = _echo(reply)
     sent = head + len(ids)
     read = len(tokens) - generated
     if sent != read:
@@ -508,35 +507,25 @@ def _choice(reply: JSON) -> JSON:
     return choice
 
 
-def _columns(reply: JSON) -> tuple[list[str], list[float | None]]:
-    """Token strings and their log-probabilities."""
+def _echo(reply: JSON) -> tuple[list[str], list[float | None], int]:
+    """Token strings, their log-probabilities, and how many of them, at the end, were generated."""
+    must = "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one"
     logprobs = _choice(reply).get("logprobs")
     tokens = field_of(logprobs, "tokens")
     values = field_of(logprobs, "token_logprobs")
+    if not tokens and field_of(logprobs, "content"):
+        raise UsageError(f"{must} gives those of generated tokens only, as llama-server does: serve the model by vLLM")
     if not tokens:
-        instead = "none"
-        if isinstance(logprobs, dict) and "content" in logprobs:
-            instead = "those of generated tokens only, as llama-server does: serve the model by vLLM"
-        raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); "
-            f"this one gives {instead}"
-        )
+        raise UsageError(f"{must} gives none")
     if not isinstance(values, list) or len(tokens) != len(values):
         raise UsageError("the API must give tokens and token_logprobs of equal length; it does not")
-    if len(tokens) <= _generated(reply):
-        raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one ignores "
-            "echo, and gives those of generated tokens alone: serve the model by vLLM"
-        )
-    return tokens, values
-
-
-def _generated(reply: JSON) -> int:
-    """Number of generated tokens as the server counts them; by default the one that was requested."""
-    count = field_of(reply.get("usage"), "completion_tokens")
-    if isinstance(count, int) and count >= 0:
-        return count
-    return 1
+    generated = field_of(reply.get("usage"), "completion_tokens")
+    if not isinstance(generated, int) or generated < 0:
+        # By default the one that was requested.
+        generated = 1
+    if len(tokens) <= generated:
+        raise UsageError(f"{must} ignores echo, and gives those of generated tokens alone: serve the model by vLLM")
+    return tokens, values, generated
 
 
 def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> list[bool] | None:

@@ -185,3 +185,11 @@ def test_a_model_without_temperature_has_no_likeliest_continuation(serve, error,
     assert answer.samples == ("two three", "two three")
     with pytest.raises(UsageError, match="must take a temperature for cdd"):
         list(sampler("outputs")([Prompt("a text", context="one")]))
+
+
+def test_another_refusal_is_a_refusal(serve, error):
+    scorer = CompletionsScorer(
+        Client(serve(lambda _: error(400, "the parameter 'temperature' is of no interest"))), "m"
+    )
+    with pytest.raises(UsageError, match="of no interest"):
+        list(scorer([Prompt("abc")]))
