@@ -42,7 +42,7 @@ class Bundle:
     sha256: str
 
     @classmethod
-    def at(cls, place: str) -> "Bundle":
+    def opened(cls, place: str) -> "Bundle":
         """The bundle in a folder or a zip file; a UsageError names the field that is not of this version."""
         folder = unpacked(place)
         file = folder / MANIFEST
@@ -70,13 +70,13 @@ class Bundle:
 
     def _other_inputs(self) -> list[Alteration]:
         """Copies of inputs that are not the files that the run read."""
-        other: list[Alteration] = []
+        altered: list[Alteration] = []
         if not self.manifest.texts:
-            return other
+            return altered
         for file, _, copied in self.provenance.files():
             if self.manifest.hashes.get(copied) != file.sha256:
-                other.append(Alteration(copied, "not the file that the run read"))
-        return other
+                altered.append(Alteration(copied, "not the file that the run read"))
+        return altered
 
     def _other_protocol(self) -> list[Alteration]:
         """The protocol, if it is not that of the run."""
@@ -97,12 +97,12 @@ class Bundle:
             raise UsageError("recompute must have the texts; this bundle has their hashes alone (--without-texts)")
         for weights in self.manifest.weights:
             name = _placed(weights, model)
-            here = file_hashes(name)
-            if not here:
+            present = file_hashes(name)
+            if not present:
                 raise UsageError(
                     f"weights must be on this machine; there are none at {name}: name their place by --model"
                 )
-            if weights.files and weights.files != here:
+            if weights.files and weights.files != present:
                 raise UsageError(f"weights must be those of the bundle; the files of {name} have other hashes")
 
     def recompute(self, model: str | None) -> list[Difference]:
@@ -111,9 +111,12 @@ class Bundle:
         settings = folder / "config.yaml"
         settings.write_text(self._settings_again(model), encoding="utf-8")
         # Numbers of an earlier run would not be computed again.
-        own = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/store.db", "FSD_CACHE": str(folder / "cache")}
-        line = ["-m", "pipelines", *self.manifest.command.split(), "--config", str(settings), "--json"]
-        done = subprocess.run([sys.executable, *line], cwd=folder, env=os.environ | own, capture_output=True, text=True)
+        environment = os.environ | {
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/store.db",
+            "FSD_CACHE": str(folder / "cache"),
+        }
+        line = [sys.executable, "-m", "pipelines", *self.manifest.command.split(), "--config", str(settings), "--json"]
+        done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise UsageError(f"the command of the bundle must run on this machine; it ended with: {reason}")
@@ -127,17 +130,17 @@ class Bundle:
         settings = self.settings
         for name in PLACES:
             settings.pop(name, None)
-        here: dict[str, list[str]] = {}
+        places: dict[str, list[str]] = {}
         for entry, copied in self.provenance.copies():
             if not entry.files:
                 raise UsageError(f"recompute must have all inputs in the bundle; {entry.name} is not in it")
-            here.setdefault(entry.flag, []).append(str(folder / copied))
+            places.setdefault(entry.flag, []).append(str(folder / copied))
         for weights in self.manifest.weights:
             place = _placed(weights, model)
             local = Path(place).expanduser()
-            here.setdefault(weights.role, []).append(str(local.resolve()) if local.exists() else place)
-        for name, places in here.items():
-            settings[name] = places if isinstance(settings.get(name), list) else places[0]
+            places.setdefault(weights.role, []).append(str(local.resolve()) if local.exists() else place)
+        for name, of_setting in places.items():
+            settings[name] = of_setting if isinstance(settings.get(name), list) else of_setting[0]
         if settings.get(ADAPTER):
             settings[ADAPTER] = str(folder / ADAPTER)
         by_flag = {name.replace("_", "-"): value for name, value in settings.items()}

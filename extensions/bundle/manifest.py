@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Annotated, Any, NamedTuple
 
@@ -94,7 +95,7 @@ class Manifest:
     def below(self, folder: str) -> dict[str, str]:
         """Name → hash of each file of a folder as the run had it, before texts were left out."""
         originals = {}
-        for entry in (*self.files, *self.left_out):
+        for entry in chain(self.files, self.left_out):
             top, _, name = entry.path.partition("/")
             if top == folder:
                 originals[name] = entry.original or entry.sha256

@@ -55,7 +55,7 @@ def prepare(config: VerifyConfig) -> Job:
         raise UsageError(f"sha256 must be 64 hexadecimal digits; got {config.sha256!r}")
     if config.model and not config.recompute:
         raise UsageError("model must come with --recompute; got it alone")
-    bundle = Bundle.at(config.bundle)
+    bundle = Bundle.opened(config.bundle)
     if config.recompute:
         bundle.check_repeatable(config.model)
     command = bundle.manifest.command

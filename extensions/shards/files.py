@@ -73,13 +73,13 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     if "://" in place:
         return _remote(place, tuple(endings))
     # The name of a file may look like a pattern.
-    found = [Path(place)]
+    paths = [Path(place)]
     if Path(place).is_dir():
-        found = named_below(place, endings)
+        paths = named_below(place, endings)
     elif not Path(place).is_file():
-        found = list(map(Path, sorted(glob.glob(place, recursive=True))))  # noqa: PTH207 - pathlib's takes no absolute ones
+        paths = list(map(Path, sorted(glob.glob(place, recursive=True))))  # noqa: PTH207 - pathlib's takes no absolute ones
     files = []
-    for path in found:
+    for path in paths:
         if path.is_dir():
             continue
         if not path.is_file():

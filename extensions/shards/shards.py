@@ -88,7 +88,7 @@ class Manifest(NamedTuple):
     shards: list[Shard]
 
     @classmethod
-    def of(cls, folder: Path) -> "Manifest | None":
+    def opened(cls, folder: Path) -> "Manifest | None":
         """That of an output folder; None if it has none."""
         file = folder / MANIFEST
         return read_json(cls, file, "the manifest of a folder of shards") if file.exists() else None
@@ -118,7 +118,7 @@ def planned(folder: Path, places: Sequence[str], rows: int, job: Mapping[str, An
         raise UsageError(f"shard-rows must be at least 1; got {rows}")
     # The output may lie within the folder of the data.
     files = data.find(places, folder.resolve())
-    existing = Manifest.of(folder)
+    existing = Manifest.opened(folder)
     # Hidden files are drafts of another process that is about to write the manifest.
     if existing is None and folder.is_dir() and any(file.name[0] != "." for file in folder.iterdir()):
         raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {folder}")
@@ -136,7 +136,7 @@ def planned(folder: Path, places: Sequence[str], rows: int, job: Mapping[str, An
 def agreed(folder: Path, plan: Manifest, model: Mapping[str, str]) -> str:
     """Write the manifest, or check the one that is there; the key of the job."""
     job = plan.job | {f"model_{name}": value for name, value in model.items()}
-    existing = Manifest.of(folder)
+    existing = Manifest.opened(folder)
     if existing:
         existing.refuse_other(job, folder)
     plan = plan._replace(job=job)
@@ -149,7 +149,7 @@ def agreed(folder: Path, plan: Manifest, model: Mapping[str, str]) -> str:
 def missing(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     """The shards whose whole file is not there."""
     # The manifest's key is that of the job with its model.
-    manifest = Manifest.of(folder)
+    manifest = Manifest.opened(folder)
     if manifest is None:
         return list(shards)
     return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, manifest.key)]
@@ -208,7 +208,7 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[int(number) - 1 :: int(count)]
 
 
-def here(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
+def in_this_process(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     """Compute shards in this process."""
     worker = work.open()
     key = agree(worker.identity)
@@ -221,7 +221,7 @@ def run(work: RowWork, folder: Path, plan: Manifest, share: Sequence[Shard]) -> 
     from fsd.reporting.report import Report
 
     name = work.config.shards.engine
-    engine = import_module(f"extensions.shards.{name}_engine").compute if name else here
+    engine = import_module(f"extensions.shards.{name}_engine").compute if name else in_this_process
     with stage("scoring"):
         wanted = missing(folder, share)
         if wanted:

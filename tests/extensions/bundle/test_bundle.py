@@ -75,7 +75,7 @@ def fails(run_command: Callable, capsys: pytest.CaptureFixture) -> Callable[...,
 
 
 def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_command: Callable) -> None:
-    bundle = Bundle.at(str(made.bundle()))
+    bundle = Bundle.opened(str(made.bundle()))
     paths = bundle.manifest.hashes.keys()
     assert {"inputs/files-1/new.jsonl", "run/answer.json", "run/config.yaml", "run/report.html"} <= paths
     assert {"run/protocol.json", "run/provenance.json", "run/results.json"} <= paths
@@ -89,7 +89,7 @@ def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_co
 
 
 def test_every_file_that_is_changed_is_found(copy: Path) -> None:
-    bundle = Bundle.at("bundle")
+    bundle = Bundle.opened("bundle")
     for name in bundle.manifest.hashes:
         path = copy / name
         content = path.read_bytes()
