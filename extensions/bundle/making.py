@@ -67,6 +67,7 @@ class Source:
         if not texts:
             quotations = Quotations(text for of_file in of_files.values() for text in of_file)
             headline = "" if quotations.in_text(headline) else headline
+        text_hashes = {copied: list(map(text_hash, of_file)) for copied, of_file in of_files.items()}
         files, left_out = _entries(folder, quotations)
         manifest = Manifest(
             version=VERSION,
@@ -76,7 +77,7 @@ class Source:
             headline=headline,
             weights=weights_of(self.settings),
             texts=texts,
-            text_hashes={copied: list(map(text_hash, of_file)) for copied, of_file in of_files.items()},
+            text_hashes=text_hashes,
             files=files,
             left_out=left_out,
         )

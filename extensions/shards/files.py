@@ -25,13 +25,13 @@ BLOCK = 2**24
 
 
 class Shard(NamedTuple):
-    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file; `first` is the first one, from 1."""
+    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file; `first_row` is the first one, from 1."""
 
     number: int
     url: str
     begin: int
     end: int
-    first: int
+    first_row: int
     rows: int
 
     @property
@@ -41,7 +41,7 @@ class Shard(NamedTuple):
 
     def __str__(self) -> str:
         place = without_credentials(self.url)
-        return f"{self.name} ({place}:{self.first}-{self.first + self.rows - 1})"
+        return f"{self.name} ({place}:{self.first_row}-{self.first_row + self.rows - 1})"
 
     def read(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Its rows, each after its origin (file:line)."""
@@ -51,8 +51,8 @@ class Shard(NamedTuple):
                 rows = parquet_rows(self.url, file, rows=range(self.begin, self.end))
             else:
                 file.seek(self.begin)
-                text = as_text(self.url, file.read(self.end - self.begin), self.first)
-                rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first)
+                text = as_text(self.url, file.read(self.end - self.begin), self.first_row)
+                rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first_row)
             return [(f"{place}:{line}", row) for line, row in rows]
 
 
