@@ -25,7 +25,7 @@ BLOCK = 2**24
 
 
 class Shard(NamedTuple):
-    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file; `first_row` is the first one, from 1."""
+    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file, from row `first_row`, 1 at the least."""
 
     number: int
     url: str
