@@ -25,7 +25,7 @@ BLOCK = 2**24
 
 
 class Shard(NamedTuple):
-    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file, from row `first_row`, 1 at the least."""
+    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file, from `first_row` on, from 1."""
 
     number: int
     url: str
