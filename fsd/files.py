@@ -4,9 +4,10 @@ import csv
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fsd.errors import UsageError
 
@@ -96,12 +97,21 @@ def read_json(kind: type[T], path: str | Path, what: str, *, largest: int = LARG
 
 def from_json(kind: type[T], content: str | bytes, must: str) -> T:
     """JSON as a value of a type, without conversions such as of "1" to 1."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(kind).validate_json(content, strict=True)
+        # A type can be hashed, which its own type does not say.
+        return cast(T, _adapter(cast(Hashable, kind)).validate_json(content, strict=True))
     except ValidationError as error:
         raise UsageError(f"{must}; {_reason(error.errors())}") from error
+
+
+@cache
+def _adapter(kind: Hashable) -> Any:
+    """What reads JSON as a type: it takes a thousand times as long to be made as to read a row."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cast(Any, kind))
 
 
 def _reason(errors: Sequence[Any]) -> str:

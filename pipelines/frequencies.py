@@ -60,16 +60,15 @@ def prepare(config: FrequencyConfig) -> Job:
     from fsd.data.readers import TextStream
     from fsd.errors import UsageError
     from fsd.plugs import first
-    from pipelines.command.workers import RowWork, Work
+    from pipelines.command.workers import RowWork
 
     if config.out.suffix != ".npz":
-        work = Work("pipelines.frequencies", config)
         # One part of the corpus does not know how much was counted of the others.
         together = {"limit": config.limit, "tokens": config.tokens}
         checks = [partial(check_settings, config)]
-        job: Job | None = first(
-            "compute", RowWork("frequencies", work, config.corpus, together, partial(_total, config), checks)
-        )
+        total = partial(_total, config)
+        work = RowWork("frequencies", "pipelines.frequencies", config, config.corpus, together, total, checks)
+        job: Job | None = first("compute", work)
         if job is None:
             raise UsageError(f"out must be a file that ends in .npz; got {config.out}")
         return job

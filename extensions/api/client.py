@@ -11,28 +11,30 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 import xxhash
 
 from fsd.errors import UsageError, at_least
-from fsd.files import JSON
-from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
+from fsd.net.http import Clock, HTTPClient, field_of
 from fsd.progress import note, progress
 from fsd.scoring.services import Cost, PromptTokens, about_tokens
-from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
+from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenStats
 from fsd.views import Draws
 
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
+JSON = dict[str, Any]
+"""A JSON object."""
 KEY = "FSD_API_KEY"
 OPENAI_KEY = "OPENAI_API_KEY"
 # Statuses of an address that exists on a service that is overloaded. Any other error says that there is no list of
@@ -52,14 +54,6 @@ OTHERWISE: Mapping[str, str | None] = {"max_tokens": "max_completion_tokens"} | 
 """Settings that models which reason refuse → by what name they take them; None if they do not, but have their own."""
 CONTEXTS = ("max_model_len", "context_length", "context_window")
 """What services call the context of a model, in tokens, in their list of models."""
-
-
-class RefusedError(UsageError):
-    """A request that a service refuses for one of its settings."""
-
-    def __init__(self, message: str, setting: str) -> None:
-        super().__init__(message)
-        self.setting = setting
 
 
 def key_for(url: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -86,12 +80,8 @@ class Client(HTTPClient):
     def __init__(
         self, base_url: str, *, key: str = "", per_minute: float | None = None, clock: Clock | None = None
     ) -> None:
-        try:
-            parts = urlsplit(base_url)
-            parts.port  # noqa: B018 - read for its error: it is parsed here
-        except ValueError as error:
-            raise UsageError(f"base-url must look like http://localhost:8000/v1; {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        parts = _parts(base_url)
+        if not parts or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise UsageError("base-url must look like http://localhost:8000/v1, with nothing after the path")
         if parts.username or parts.password:
             raise UsageError(f"base-url must hold no user and no password; a key goes into the environment as {KEY}")
@@ -105,47 +95,39 @@ class Client(HTTPClient):
 
     def complete(self, body: JSON, path: str = "completions", *, text: str = "") -> JSON:
         """The JSON object that the service answers to a request for a completion of a text, which a refusal quotes."""
-        while True:
-            taken = self._taken(body)
-            try:
-                return self._complete(taken, path, text)
-            except RefusedError as error:
-                if error.setting not in taken:
-                    raise
-                # Other threads may have been refused the same.
-                if error.setting not in self.refused:
-                    instead = f"takes {OTHERWISE[error.setting]}" if OTHERWISE[error.setting] else "has its own"
-                    note(f"the API refuses {error.setting}, and {instead}")
-                self.refused.add(error.setting)
+        answer = None
+        # None for a setting that is refused, without which it is asked again.
+        while answer is None:
+            taken = {}
+            for setting, value in body.items():
+                name = OTHERWISE[setting] if setting in self.refused else setting
+                if name:
+                    taken[name] = value
+            answer = self._ask("POST", f"{self.base_url}/{path}", partial(self._answer, taken, text), json=taken)
+        return answer
 
-    def _taken(self, body: JSON) -> JSON:
-        """The settings as the service takes them."""
-        taken = {}
-        for name, value in body.items():
-            name_taken = OTHERWISE[name] if name in self.refused else name
-            if name_taken:
-                taken[name_taken] = value
-        return taken
+    def _answer(self, taken: JSON, text: str, reply: Any) -> JSON | None:
+        words = self.server_message(reply)
+        status = reply.status_code
+        answer = _json(reply)
+        if status != 200:
+            setting = _refused_setting(field_of(answer, "error"))
+            if status == 400 and setting in taken:
+                self._note_refused(setting)
+                return None
+            quoted = f" of {text[:40]!r}" if text else ""
+            why = REFUSALS.get(status, "") + words
+            raise UsageError(f"the API must give a completion{quoted}; {reply.url} answered HTTP {status}: {why}")
+        if not isinstance(answer, dict):
+            raise UsageError(f"the API must answer with a JSON object; {reply.url} answered {words!r}")
+        return answer
 
-    def _complete(self, body: JSON, path: str, text: str) -> JSON:
-        url = f"{self.base_url}/{path}"
-        quoted = f" of {text[:40]!r}" if text else ""
-
-        def read(reply: Reply) -> JSON:
-            words = self.server_message(reply)
-            status = reply.status_code
-            if status != 200:
-                why = REFUSALS.get(status, "") + words
-                message = f"the API must give a completion{quoted}; {url} answered HTTP {status}: {why}"
-                if status == 400 and (setting := _refused_setting(reply)):
-                    raise RefusedError(message, setting)
-                raise UsageError(message)
-            answer = _json(reply)
-            if not isinstance(answer, dict):
-                raise UsageError(f"the API must answer with a JSON object; {url} answered {words!r}")
-            return answer
-
-        return self._ask("POST", url, read, json=body)
+    def _note_refused(self, setting: str) -> None:
+        # Other threads may have been refused the same.
+        if setting not in self.refused:
+            other_name = OTHERWISE[setting]
+            note(f"the API refuses {setting}, and {f'takes {other_name}' if other_name else 'has its own'}")
+        self.refused.add(setting)
 
     def check_server(self) -> None:
         """Refuse llama-cpp-python's own server, by its list of models, which may name their contexts; asks once."""
@@ -172,26 +154,31 @@ class Client(HTTPClient):
         return request
 
 
-def _refused_setting(reply: Reply) -> str | None:
-    """The setting that an error of OpenAI's form names, such as max_tokens for models that reason."""
-    error = field_of(_json(reply), "error")
-    named = str(field_of(error, "param"))
-    words = str(field_of(error, "message"))
-    # Services in front of others have the words alone.
-    quoted = (name for name in OTHERWISE if f"'{name}'" in words)
-    if named in OTHERWISE:
-        return named
-    if "support" in words:
-        return next(quoted, None)
+def _parts(url: str) -> SplitResult | None:
+    """The parts of an address; None if it is none."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - read for its error: it is parsed here
+        return parts
     return None
 
 
-def _json(reply: Reply) -> Any:
+def _refused_setting(error: Any) -> str:
+    """The setting that an error of OpenAI's form names, such as max_tokens for models that reason; "" for none."""
+    named = str(field_of(error, "param"))
+    words = str(field_of(error, "message"))
+    if named in OTHERWISE:
+        return named
+    # Services in front of others have the words alone.
+    quoted = [name for name in OTHERWISE if f"'{name}'" in words and "support" in words]
+    return quoted[0] if quoted else ""
+
+
+def _json(reply: Any) -> Any:
     """The JSON value of a reply; None if it is none."""
-    try:
+    with suppress(ValueError):
         return json.loads(reply.content)
-    except ValueError:
-        return None
+    return None
 
 
 # Share of the tokens estimated thus that a text of words has at least.
@@ -282,6 +269,7 @@ class CompletionsScorer:
             raise failure
 
     def _check(self, prompts: Prompts) -> None:
+        """Refuse a server, and texts, that cannot be scored."""
         long = self.too_long(prompts)
         if long:
             context = self.client.contexts[self.model]
@@ -328,12 +316,30 @@ CONTINUE = "Continue this text where it breaks off. Answer with the continuation
 
 
 @dataclass(eq=False)
-class ContinuationsAPI(CompletionsScorer):
-    """Continuations of each prompt's context by an API, one request each; none samples from the likeliest alone."""
+class GeneratingAPI(CompletionsScorer):
+    """What an API generates: a chat API gets a message of the user's, another the beginning of a text."""
 
     version: ClassVar = 3
+    chat: bool = field(default=False, kw_only=True)
+
+    def _check(self, prompts: Prompts) -> None:
+        """Any server's generated text will do."""
+
+    def _generated(self, settings: JSON, asked: str | list[int]) -> tuple[JSON, str | None]:
+        """The answer, and the text that it gives, if any."""
+        if self.chat:
+            messages = [{"role": "user", "content": asked}]
+            answer = self.client.complete({**settings, "messages": messages}, "chat/completions")
+            return answer, _said(_choice(answer))
+        answer = self.client.complete({**settings, "prompt": asked})
+        return answer, _choice(answer).get("text")
+
+
+@dataclass(eq=False)
+class ContinuationsAPI(GeneratingAPI):
+    """Continuations of each prompt's context by an API, one request each; none samples from the likeliest alone."""
+
     draws: Draws = field(kw_only=True)
-    chat: bool = field(default=False, kw_only=True)  # a chat API gets a message that asks to continue
 
     @property
     def key(self) -> str:
@@ -349,9 +355,6 @@ class ContinuationsAPI(CompletionsScorer):
             total = total.plus(Cost(draws, draws * context, draws * (self.draws.tokens or text)))
         return total
 
-    def _check(self, prompts: Prompts) -> None:
-        """Any server's generated text will do."""
-
     def _stats(self, prompt: Prompt) -> Continuations:
         draws = self.draws
         greedy = self._text(prompt, 0.0) if draws.greedy else ""
@@ -359,71 +362,48 @@ class ContinuationsAPI(CompletionsScorer):
         return Continuations(prompt.text, tuple(samples), greedy)
 
     def _asked(self, prompt: Prompt) -> Prompt:
-        if self.chat:
-            return prompt._replace(context=CONTINUE + prompt.context)
-        return prompt
+        opening = CONTINUE if self.chat else self.start
+        return prompt._replace(context=opening + prompt.context)
 
     def _text(self, prompt: Prompt, temperature: float) -> str:
         """One continuation."""
         limit = self.draws.tokens or self._sizes(prompt)[1]
-        body = {"model": self.model, "max_tokens": limit, "temperature": temperature, "top_p": 1.0}
-        asked: str | TokenIds
-        if self.chat:
-            asked = self._asked(prompt).context
-        else:
-            asked = self.tokens.ids(prompt)[0] if self.tokens else self.start + prompt.context
-        choice = _choice(_generate(self.client, body, asked, chat=self.chat))
+        asked = self.tokens.ids(prompt)[0] if self.tokens else self._asked(prompt).context
+        settings = {"model": self.model, "max_tokens": limit, "temperature": temperature, "top_p": 1.0}
+        answer, text = self._generated(settings, asked)
         # Without a temperature the likeliest continuation is drawn like any other, and says nothing of its own.
         if temperature == 0 and "temperature" in self.client.refused:
             raise UsageError(
                 f"model {self.model} must take a temperature for cdd, which reads the likeliest text: take samia"
             )
-        text = _said(choice) if self.chat else choice.get("text")
         # A model that reasons spends all of its tokens before the first one of its answer.
-        if not isinstance(text, str) or (not text and choice.get("finish_reason") == "length"):
+        if not isinstance(text, str) or (not text and _choice(answer).get("finish_reason") == "length"):
             raise UsageError(f"the API must give text within {limit} tokens; it gives none: a model may reason first")
         return text
 
 
-def _generate(client: Client, body: JSON, asked: str | TokenIds, *, chat: bool) -> JSON:
-    """The answer of a chat API to a message of the user's, or of a completions API to the beginning of a text."""
-    if chat:
-        message = {"role": "user", "content": asked}
-        return client.complete({**body, "messages": [message]}, "chat/completions")
-    return client.complete({**body, "prompt": asked})
-
-
 @dataclass(eq=False)
-class RepliesAPI(CompletionsScorer):
+class RepliesAPI(GeneratingAPI):
     """Replies of an API to what stands in a prompt's `context`; its `text` is the settings of the request as JSON.
 
     The one sample of a result is JSON: the reply, empty where the model gives no text, the time (UTC, seconds since
     1970) at which it was asked for, and the model that the service names.
     """
 
-    version: ClassVar = 3
-    chat: bool = field(default=True, kw_only=True)
-    clock: Time = field(default=time.time, kw_only=True)
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
     @property
     def key(self) -> str:
         """As of the class above, and the kind of API."""
         return f"{super().key} replies {self.chat}"
 
-    def _check(self, prompts: Prompts) -> None:
-        """Any server's generated text will do."""
-
     def _stats(self, prompt: Prompt) -> Continuations:
         begun = self.clock()
         settings = {"model": self.model, **json.loads(prompt.text)}
-        answer = _generate(self.client, settings, prompt.context, chat=self.chat)
-        choice = _choice(answer)
-        text = choice.get("text")
-        if self.chat:
-            text = _said(choice)
+        answer, text = self._generated(settings, prompt.context)
         name = str(answer.get("model") or self.model)
-        refused = sorted(self.client.refused.intersection(settings))
         # What a setting was is not told of a reply that was made without it.
+        refused = sorted(self.client.refused.intersection(settings))
         result = {"reply": text or "", "time": begun, "model": name, "refused": refused}
         return Continuations(prompt.text, (json.dumps(result),))
 
@@ -456,7 +436,7 @@ LogProbs = Sequence[float | None]
 
 def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStats:
     """Statistics of a text from the reply to start + context + text, whose first token has no log-probability."""
-    tokens, logp = _columns(reply)
+    tokens, logp, generated = _echo(reply)
     if all(map(TOKEN_ID.fullmatch, tokens)):
         raise UsageError(
             "the API must give tokens as strings where texts are sent as strings; it gives ids: give --tokenizer, or "
@@ -475,7 +455,7 @@ def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStat
         # The first token is one that the server added where the text does not begin with it.
         skips = [0, 1]
     for skipped in skips:
-        in_text = _in_text(prompt.context, prompt.text, tokens[skipped:], _generated(reply))
+        in_text = _in_text(prompt.context, prompt.text, tokens[skipped:], generated)
         if in_text is not None:
             break
     else:
@@ -492,8 +472,7 @@ def stats_from_string(reply: JSON, prompt: Prompt, start: str = "") -> TokenStat
 
 def stats_from_ids(reply: JSON, text: str, head: int, ids: Sequence[int], body: str) -> TokenStats:
     """Statistics of a text from the reply to its ids after `head` others, which the tokenizer decodes as `body`."""
-    tokens, logp = _columns(reply)
-    generated = _generated(reply)
+    tokens, logp, generated = _echo(reply)
     sent = head + len(ids)
     read = len(tokens) - generated
     if sent != read:
@@ -528,35 +507,25 @@ def _choice(reply: JSON) -> JSON:
     return choice
 
 
-def _columns(reply: JSON) -> tuple[list[str], list[float | None]]:
-    """Token strings and their log-probabilities."""
+def _echo(reply: JSON) -> tuple[list[str], list[float | None], int]:
+    """Token strings, their log-probabilities, and how many of them, at the end, were generated."""
+    must = "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one"
     logprobs = _choice(reply).get("logprobs")
     tokens = field_of(logprobs, "tokens")
     values = field_of(logprobs, "token_logprobs")
+    if not tokens and field_of(logprobs, "content"):
+        raise UsageError(f"{must} gives those of generated tokens only, as llama-server does: serve the model by vLLM")
     if not tokens:
-        instead = "none"
-        if isinstance(logprobs, dict) and "content" in logprobs:
-            instead = "those of generated tokens only, as llama-server does: serve the model by vLLM"
-        raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); "
-            f"this one gives {instead}"
-        )
+        raise UsageError(f"{must} gives none")
     if not isinstance(values, list) or len(tokens) != len(values):
         raise UsageError("the API must give tokens and token_logprobs of equal length; it does not")
-    if len(tokens) <= _generated(reply):
-        raise UsageError(
-            "the API must give log-probabilities of the prompt's own tokens (echo with logprobs); this one ignores "
-            "echo, and gives those of generated tokens alone: serve the model by vLLM"
-        )
-    return tokens, values
-
-
-def _generated(reply: JSON) -> int:
-    """Number of generated tokens as the server counts them; by default the one that was requested."""
-    count = field_of(reply.get("usage"), "completion_tokens")
-    if isinstance(count, int) and count >= 0:
-        return count
-    return 1
+    generated = field_of(reply.get("usage"), "completion_tokens")
+    if not isinstance(generated, int) or generated < 0:
+        # By default the one that was requested.
+        generated = 1
+    if len(tokens) <= generated:
+        raise UsageError(f"{must} ignores echo, and gives those of generated tokens alone: serve the model by vLLM")
+    return tokens, values, generated
 
 
 def _in_text(context: str, text: str, tokens: Sequence[str], generated: int) -> list[bool] | None:

@@ -15,7 +15,7 @@ PLUG = Plug(
             "is a bundle as it was made? and do its numbers come out again?",
         ),
     },
-    before="extensions.bundle.hooks:before",
+    before="extensions.bundle.hooks:check_protocol",
     files="extensions.bundle.hooks:files",
     after="extensions.bundle.gate:failures",
 )

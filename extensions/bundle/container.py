@@ -1,86 +1,65 @@
-"""Bundles on disk: a folder or a zip file."""
+"""Bundles on disk: a folder, or a zip file that is unpacked into one."""
 
-import hashlib
+import shutil
+import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from extensions.bundle.manifest import MANIFEST, UNLISTED
 from fsd.errors import UsageError
-from fsd.files import LARGEST, entries_below
+from fsd.files import digest, entries_below
+
+LARGEST = 2**32
+"""Bytes beyond which a file of a zip file is not unpacked."""
 
 
-class Bundle:
-    """A bundle to be read, which may be somebody else's: nothing of it is written anywhere before it is verified."""
-
-    def __init__(self, place: str) -> None:
-        path = Path(place)
-        self.place = place
-        self._root: Any = path
-        if path.is_file():
-            self._root = zipfile.Path(_archive(path))
-        elif not path.is_dir():
-            raise UsageError(f"a bundle must be a folder or a zip file that fsd bundle made; there is no {place}")
-        if not (self._root / MANIFEST).is_file():
-            raise UsageError(f"a bundle must hold {MANIFEST}; {place} has none")
-
-    def read(self, path: str) -> bytes | None:
-        """The content of a file; None if there is none."""
-        file = self._root / path
-        return bytes(file.read_bytes()) if file.is_file() else None
-
-    def files(self) -> dict[str, str]:
-        """Path → hash of every file, without the manifest and its signatures."""
-        present = {}
-        for path, file in _walk(self._root, ""):
-            if path not in UNLISTED:
-                present[path] = _hash(file)
-        return present
-
-    def copy(self, paths: list[str], folder: Path) -> None:
-        """Copy files that were verified."""
-        for path in paths:
-            copied = folder / path
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            copied.write_bytes((self._root / path).read_bytes())
+def unpacked(place: str) -> Path:
+    """The folder of a bundle, which may be somebody else's; a zip file is unpacked into a temporary one."""
+    path = Path(place)
+    if path.is_file():
+        folder = _extracted(path)
+    elif path.is_dir():
+        folder = path
+    else:
+        raise UsageError(f"a bundle must be a folder or a zip file that fsd bundle made; there is no {place}")
+    if not (folder / MANIFEST).is_file():
+        raise UsageError(f"a bundle must hold {MANIFEST}; {place} has none")
+    return folder
 
 
-def _archive(path: Path) -> zipfile.ZipFile:
+def _extracted(path: Path) -> Path:
     try:
-        archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            # Of two entries of one name, another program may take the other one.
+            if len(set(archive.namelist())) < len(entries):
+                raise UsageError(f"a bundle must hold each file once; {path} holds one twice")
+            for entry in entries:
+                if entry.file_size > LARGEST:
+                    raise UsageError(
+                        f"files of a bundle must have at most {LARGEST:,} bytes; {entry.filename} has more"
+                    )
+            # The command removes its temporary files. No name leads out of the folder: parts such as .. are dropped.
+            folder = Path(tempfile.mkdtemp())
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error) as error:
         raise UsageError(f"a bundle must be a folder or a zip file; {path} is neither ({error})") from error
-    names = archive.namelist()
-    # Of two entries of one name, another program may take the other one.
-    if len(set(names)) < len(names):
-        raise UsageError(f"a bundle must hold each file once; {path} holds one twice")
-    for entry in archive.infolist():
-        if entry.file_size > LARGEST:
-            raise UsageError(f"files of a bundle must have at most {LARGEST:,} bytes; {entry.filename} has more")
-    return archive
+    return folder
 
 
-def _walk(folder: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-    for file in folder.iterdir():
-        path = f"{prefix}{file.name}"
-        link = isinstance(file, Path) and file.is_symlink()
-        if file.is_dir() and not link:
-            yield from _walk(file, f"{path}/")
-        else:
-            yield path, file
-
-
-def _hash(file: Any) -> str:
-    """The hash of a file, "" for what is no regular file."""
-    # A link may lead out of the bundle, and a pipe has no end.
-    if not file.is_file() or (isinstance(file, Path) and file.is_symlink()):
-        return ""
-    try:
-        with file.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise UsageError(f"files of a bundle must be readable; {file}: {error}") from error
+def hashes(folder: Path) -> dict[str, str]:
+    """Path → hash of every file, "" for what is no regular one; without the manifest and its signatures."""
+    present = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        # A link may lead out of the bundle, and a pipe has no end.
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            present[name] = ""
+        elif path.is_file() and name not in UNLISTED:
+            present[name] = digest(path)
+    return present
 
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -88,6 +67,12 @@ def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(entries_below(folder)):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path
+
+
+def copy(source: Path, copied: Path) -> None:
+    """Copy a file, with the folders above it."""
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, copied)
 
 
 def pack(folder: Path, out: Path) -> None:

@@ -84,12 +84,8 @@ class Condition(NamedTuple):
         return ""
 
 
-def conditions(command: str, asked: Mapping[str, Any]) -> list[Condition]:
-    """The conditions that are asked; a UsageError for one that no answer of the command can meet."""
-    return [_parse(command, text) for text in asked.get("fail_if", ())]
-
-
-def _parse(command: str, text: str) -> Condition:
+def parse(command: str, text: str) -> Condition:
+    """A condition as it is typed; a UsageError for one that no answer of the command can meet."""
     parts = FORM.fullmatch(text)
     if not parts:
         raise UsageError(f'fail-if must look like "auc > .55", with {", ".join(SIGNS)}; got {text!r}')
@@ -107,5 +103,5 @@ def _parse(command: str, text: str) -> Condition:
 
 def failures(command: str, numbers: Mapping[str, float | None], asked: Mapping[str, Any]) -> list[str]:
     """How an answer with these numbers fails the conditions that are asked."""
-    reasons = [condition.failure(numbers) for condition in conditions(command, asked)]
+    reasons = [parse(command, text).failure(numbers) for text in asked.get("fail_if", ())]
     return list(filter(None, reasons))

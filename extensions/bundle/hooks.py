@@ -7,7 +7,7 @@ Settings = Mapping[str, Any]
 """Flag, of a command or of what is asked of its answer → its value."""
 
 
-def before(command: str, settings: Settings, asked: Settings) -> None:
+def check_protocol(command: str, settings: Settings, asked: Settings) -> None:
     """Write the protocol of a dry run, or refuse a run that is not of its protocol, if one is asked for."""
     # A command whose answer is no evidence has no such flag.
     path = asked.get("protocol")

@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
-
-from extensions.bundle.manifest import Input, Provenance
-from extensions.bundle.provenance import Settings, inputs, settings_in
-from extensions.bundle.weights import hashes_of
-from fsd.config import APIConfig, flags
+from extensions.bundle.manifest import current
+from extensions.bundle.provenance import INPUTS, Input, Settings, inputs
+from extensions.bundle.weights import Hashes, hashes_of
 from fsd.errors import UsageError
 from fsd.files import digest, read_json
-from fsd.leftovers import write_whole
 from fsd.progress import note
-from pipelines.command.context import ASKING
+from pipelines.command.output import check_path
 
 VERSION = 2
 """Version of the file."""
-Hashes = Mapping[str, Mapping[str, str]]
-"""Name of a model, or `adapter` → file → its SHA-256."""
 LEVELS = {"contamination": "level", "canary test": "alpha", "detect": "fpr", "adapter-audit": "fpr"}
 """Command → its setting that is the level; the others give intervals of 95 %."""
 INTERVAL_LEVEL = 0.05
@@ -38,15 +32,9 @@ TESTS = {
 """Command → what is tested."""
 BY_PROMPTS = "rank of the longest run of words that is returned of a work among those of the control works; Holm"
 """What is tested where `extract` asks by prompts."""
-ELSEWHERE = {"out", "report", "answers", "device", "cache", "max_batch_tokens"}
-ELSEWHERE |= flags(APIConfig()).keys() - {"start_token", "tokenizer"}
+ELSEWHERE = {"version", "command", "out", "report", "answers", "device", "cache", "max_batch_tokens"}
+ELSEWHERE |= {"base_url", "concurrency", "requests_per_minute", "price"}
 """Settings on which no number depends."""
-
-
-def _current(version: int) -> int:
-    if version != VERSION:
-        raise ValueError(f"got version {version}, this fsd reads version {VERSION}")
-    return version
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class Protocol:
     on this machine, or behind an API, has none: its name is fixed alone.
     """
 
-    version: Annotated[int, AfterValidator(_current)]
+    version: Annotated[int, current(VERSION)]
     command: str
     texts: Mapping[str, Sequence[str]]
     settings: Settings
@@ -100,59 +88,43 @@ def _differing(fixed: Settings, of_run: Settings) -> str | None:
     return None
 
 
-def protocol(command: str, settings: Settings) -> Protocol:
-    """The protocol of a command with these settings, with the files as they are now."""
-    return _protocol(command, inputs(command, settings), settings, hashes_of(settings))
-
-
-def recorded(provenance: Provenance, configuration: bytes, weights: Hashes) -> Protocol:
-    """The protocol that a finished run kept, by what it recorded, its configuration file and the weights beside it."""
-    settings = {}
-    for name, value in settings_in(configuration).items():
-        if name not in ("version", "command"):
-            settings[name.replace("-", "_")] = value
-    return _protocol(provenance.command, provenance.inputs, settings, weights)
-
-
-def _protocol(command: str, inputs: Sequence[Input], settings: Settings, weights: Hashes) -> Protocol:
+def protocol(command: str, settings: Settings, inputs: Sequence[Input], weights: Hashes) -> Protocol:
+    """The protocol of a command with these settings, inputs and weights."""
     texts: dict[str, list[str]] = {}
     for entry in inputs:
         # Of a published benchmark or a task, the name is all there is here.
         hashes = [file.sha256 for file in entry.files] or [entry.name]
         texts.setdefault(entry.flag, []).extend(hashes)
     as_json = json.loads(json.dumps(settings, default=str))
-    settings_that_matter = {
-        name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts
-    }
+    fixed = {name: value for name, value in as_json.items() if name not in ELSEWHERE and name not in texts}
     level = INTERVAL_LEVEL
     if command in LEVELS:
         level = settings[LEVELS[command]]
     tests = TESTS[command]
     if settings.get("prompts") or settings.get("questions"):
         tests = BY_PROMPTS
-    return Protocol(VERSION, command, texts, settings_that_matter, weights, tests, level)
-
-
-def read(path: str | Path) -> Protocol:
-    """The protocol in a file."""
-    return read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
+    return Protocol(VERSION, command, texts, fixed, weights, tests, level)
 
 
 def apply(path: str, command: str, settings: Settings, *, dry_run: bool) -> None:
     """Write the protocol of a dry run into a file, or refuse a run that is not of the protocol there."""
-    if command not in ASKING:
-        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(ASKING)}); got {command}")
-    _check_adapter(settings.get("adapter"))
-    run = protocol(command, settings)
+    if command not in INPUTS:
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(INPUTS)}); got {command}")
+    adapter = settings.get("adapter")
+    # An alias may move to another version after the protocol is published.
+    if adapter and re.search(r"^models:.*(@|/latest$)", adapter):
+        raise UsageError(f"a protocol must name a version of the adapter, models:/NAME/VERSION; got {adapter}")
+    run = protocol(command, settings, inputs(command, settings), hashes_of(settings))
+    agreed = run
     if dry_run and not Path(path).exists():
-        _write(Path(path), run)
+        check_path(Path(path))
+        Path(path).write_text(json.dumps(vars(run), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     else:
-        check(path, read(path), run)
+        agreed = read_json(Protocol, path, f"a protocol of version {VERSION}, made by --protocol with --dry-run")
+        check(path, agreed, run)
     note(f"protocol {path}: SHA-256 {digest(path)}")
-    for name in read(path).by_name:
-        absence = "were not on the machine"
-        if name.startswith("api:"):
-            absence = "are behind an API"
+    for name in agreed.by_name:
+        absence = "are behind an API" if name.startswith("api:") else "were not on the machine"
         note(f"the protocol fixes {name} by its name alone: its weights {absence}")
 
 
@@ -165,17 +137,3 @@ def check(path: str | Path, agreed: Protocol, run: Protocol) -> None:
     absent = [name for name in run.by_name if name not in agreed.by_name]
     if absent:
         raise UsageError(f"the weights that a protocol fixes must be on this machine; those of {absent[0]} are not")
-
-
-def _check_adapter(adapter: str | None) -> None:
-    """Refuse an alias of a registered adapter, which may move to another version after the protocol is published."""
-    if adapter and re.search(r"^models:.*(@|/latest$)", adapter):
-        raise UsageError(f"a protocol must name a version of the adapter, models:/NAME/VERSION; got {adapter}")
-
-
-def _write(path: Path, run: Protocol) -> None:
-    content = json.dumps(vars(run), indent=2, ensure_ascii=False) + "\n"
-    try:
-        write_whole(path, content.encode())
-    except OSError as error:
-        raise UsageError(f"protocol must be a path that can be written; {path}: {error.strerror or error}") from error

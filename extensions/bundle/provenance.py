@@ -2,16 +2,17 @@
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from extensions.bundle.container import files_in
-from extensions.bundle.manifest import Input, InputFile, Provenance
+from extensions.bundle.manifest import Sha256, Size
 from fsd import tracking
-from fsd.errors import UsageError, first_line, without_credentials
+from fsd.errors import UsageError, without_credentials
 from fsd.files import digest
 from pipelines.command.context import typed_line
 
@@ -20,9 +21,9 @@ Settings = Mapping[str, Any]
 INPUTS = {
     "run": ("data", "members", "nonmembers", "unseen", "frequencies"),
     "detect": ("files", "known"),
-    "adapter-audit": ("data", "members", "nonmembers", "frequencies"),
-    "contamination": ("files", "known", "frequencies"),
     "extract": ("book", "control", "questions"),
+    "contamination": ("files", "known", "frequencies"),
+    "adapter-audit": ("data", "members", "nonmembers", "frequencies"),
     "canary test": ("folder", "frequencies"),
 }
 """Command that asks a model for evidence → its settings that name files."""
@@ -42,8 +43,53 @@ LIBRARIES = (
 """Libraries on whose versions numbers may depend."""
 
 
+@dataclass(frozen=True)
+class InputFile:
+    """A file of an input: its name in the input, empty for the input itself."""
+
+    name: str
+    size: Size
+    sha256: Sha256
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a setting of the command named: its files, none if it is not on this machine."""
+
+    flag: str
+    name: str
+    files: Sequence[InputFile] = ()
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the numbers of a run come from, as recorded when it began."""
+
+    command: str
+    command_line: str
+    inputs: Sequence[Input]
+    code: Mapping[str, str]
+    libraries: Mapping[str, str]
+    environment: Mapping[str, str]
+    seed: str
+
+    def copies(self) -> Iterator[tuple[Input, str]]:
+        """Each input, and the path of its copy in a bundle."""
+        numbers = Counter[str]()
+        for entry in self.inputs:
+            numbers[entry.flag] += 1
+            yield entry, f"inputs/{entry.flag}-{numbers[entry.flag]}/{Path(entry.name).name}"
+
+    def files(self) -> Iterator[tuple[InputFile, Path, str]]:
+        """Each file of an input: where the run read it, and the path of its copy in a bundle."""
+        for entry, copied in self.copies():
+            for file in entry.files:
+                # The name of a file that is the whole input is empty, which joins to the same path.
+                yield file, Path(entry.name) / file.name, f"{copied}/{file.name}".rstrip("/")
+
+
 def values(settings: Settings, name: str) -> list[str]:
-    """The files that a setting names, if any."""
+    """The names that a setting holds, if any."""
     value = settings.get(name)
     if isinstance(value, str):
         return [value]
@@ -58,56 +104,46 @@ def inputs(command: str, settings: Settings) -> list[Input]:
     read = []
     for flag in INPUTS[command]:
         for value in filter(None, values(settings, flag)):
-            files = list(_files(Path(value)))
+            files = [InputFile(name, path.stat().st_size, digest(path)) for name, path in _files(Path(value))]
             read.append(Input(flag, without_credentials(value), files))
     return read
 
 
-def _files(path: Path) -> Iterator[InputFile]:
+def _files(path: Path) -> Iterator[tuple[str, Path]]:
     """The files of an input; the name of the one file of a path is empty."""
     if path.is_dir():
-        for name, file in files_in(path):
-            yield hashed(file, name)
+        yield from files_in(path)
     elif path.is_file():
-        yield hashed(path, "")
-
-
-def hashed(path: Path, name: str) -> InputFile:
-    """A file with its size and hash, under a name."""
-    return InputFile(name, path.stat().st_size, digest(path))
+        yield "", path
 
 
 def settings_in(configuration: bytes) -> dict[str, Any]:
-    """The settings in the configuration file of a run, which may be of anybody's bundle."""
+    """The settings in the configuration file of a run, which may be of anybody's bundle, by name."""
     import yaml
 
     must = "the configuration of a run must be its settings by name, in YAML"
     try:
         settings = yaml.safe_load(configuration)
     except yaml.YAMLError as error:
-        raise UsageError(f"{must}; {first_line(error)}") from error
+        raise UsageError(f"{must}; {str(error).splitlines()[0]}") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{must}; got {settings!r:.60}")
-    return dict(zip(map(str, settings), settings.values(), strict=True))
+    # The keys of a configuration file are written as the flags are.
+    return {str(flag).replace("-", "_"): value for flag, value in settings.items()}
 
 
 def provenance(command: str, settings: Settings) -> dict[str, Any]:
     """What is recorded with the run of a command, as JSON."""
-    seed = str(settings.get("seed", ""))
-    files = inputs(command, settings)
-    recorded = Provenance(
-        command, typed_line(command), files, tracking.versions(), _libraries(), _environment(), seed=seed
-    )
-    return asdict(recorded)
-
-
-def _environment() -> dict[str, str]:
-    return {
+    environment = {
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": platform.machine(),
         "cores": str(os.cpu_count()),
     }
+    seed = str(settings.get("seed", ""))
+    code = tracking.versions()
+    read = inputs(command, settings)
+    return asdict(Provenance(command, typed_line(command), read, code, _libraries(), environment, seed))
 
 
 def _libraries() -> dict[str, str]:

@@ -1,101 +1,60 @@
 """Hashes of the weights of the models and of the adapter that a run names."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
-from extensions.bundle.manifest import InputFile, Weights
-from extensions.bundle.provenance import Settings, hashed, values
-from fsd import tracking
+from extensions.bundle.manifest import Weights
+from extensions.bundle.provenance import Settings, values
 from fsd.errors import UsageError
 from fsd.files import digest
-from fsd.net.hub import fingerprint, model_size, weights_file
-from pipelines.experiment.adapter_files import FILES, SETUP
+from fsd.net.hub import model_size, weights_file
+from pipelines.experiment.adapter_files import files_of, read_setup
 
 MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
 """Settings that name models."""
 ADAPTER = "adapter"
-"""The setting that names an adapter, and its name in a protocol."""
+"""The setting that names an adapter, its name in a protocol, and its folder in a bundle."""
+NONE = ("", "auto", "none", "words")
+"""Values of these settings that name no model."""
 ENDINGS = (".safetensors", ".bin", ".json", ".model")
 """Files that make a model."""
+Hashes = Mapping[str, Mapping[str, str]]
+"""Name of a model, or `adapter` → file → its SHA-256."""
 
 
-def adapter_files(uri: str) -> dict[str, Path]:
-    """The files of an adapter and those that travel with it, by name."""
-    folder = tracking.fetch_adapter(uri)
-    files = {}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name not in FILES:
-            files[path.name] = path
-    # A registered adapter has them beside its folder.
-    for name in FILES:
-        file = tracking.fetch_model_file(uri, name)
-        if file:
-            files[name] = file
-    return files
-
-
-def named_models(settings: Settings, setup: Path | None) -> Iterator[tuple[str, str]]:
-    """Setting and name of each model that the settings name, or the setup of their adapter."""
-    names = {}
-    for role in MODELS:
-        # The keys of a configuration file are written as the flags are.
-        names[role] = values(settings, role.replace("_", "-")) or values(settings, role)
+def weights_of(settings: Settings) -> list[Weights]:
+    """The models that a run names, or its adapter, with the hashes of the files that are on this machine."""
+    names = {role: values(settings, role) for role in MODELS}
     # Several models stand in place of the one that is named by default.
     if names["models"]:
         names["model"] = []
-    elif not names["model"] and setup and setup.is_file():
+    elif not names["model"] and settings.get(ADAPTER):
         # `fsd detect` loads the model of its adapter.
-        names["model"] = [json.loads(setup.read_text(encoding="utf-8"))["model"]["model"]]
-    for role, of_role in names.items():
-        for name in of_role:
-            if name not in ("", "auto", "none", "words"):
-                yield role, name
+        setup = read_setup(str(settings[ADAPTER]), collective=False)
+        names["model"] = [setup.model.model] if setup else []
+    named = [(role, name) for role, of_role in names.items() for name in of_role if name not in NONE]
+    return [Weights(role, name, file_hashes(name, settings.get("revision"))) for role, name in named]
 
 
-def weights_of(settings: Settings, folder: Path) -> list[Weights]:
-    """The models that a run names, with the hashes of the files that are on this machine.
-
-    `folder` is that of its bundle.
-    """
-    weights = []
-    for role, name in named_models(settings, folder / ADAPTER / SETUP):
-        tensors, files = local_weights(name, settings.get("revision"))
-        weights.append(Weights(role, name, tensors, files))
-    return weights
-
-
-def hashes_of(settings: Settings) -> dict[str, dict[str, str]]:
-    """SHA-256 of the files of each model that the settings name, and of the adapter; none of what is not here."""
-    hashes = {}
-    setup = None
+def hashes_of(settings: Settings) -> Hashes:
+    """The hashes of the files of each model that the settings name, and of the adapter."""
+    hashes = {weights.name: weights.files for weights in weights_of(settings)}
     if settings.get(ADAPTER):
-        files = adapter_files(str(settings[ADAPTER]))
-        setup = files.get(SETUP)
+        files = files_of(str(settings[ADAPTER]))
         hashes[ADAPTER] = {name: digest(path) for name, path in files.items()}
-    for _, name in named_models(settings, setup):
-        hashes[name] = {path.name: digest(path) for path in model_files(name, settings.get("revision"))}
     return hashes
 
 
-def local_weights(name: str, revision: str | None) -> tuple[str, list[InputFile]]:
-    """The project's hash of a model's tensors, and the hashes of its files; none where they are not here."""
-    paths = model_files(name, revision)
-    tensors = ""
-    if paths and not weights_file(name):
-        tensors = fingerprint(paths[0].parent)
-    return tensors, [hashed(path, path.name) for path in paths]
-
-
-def model_files(name: str, revision: str | None) -> list[Path]:
-    """The files of a model that are on this machine."""
+def file_hashes(name: str, revision: str | None = None) -> dict[str, str]:
+    """SHA-256 of each file of a model; none where it is not on this machine."""
     try:
         size = model_size(name, revision)
     except UsageError:
         size = None
     if size is None:
-        return []
-    file = weights_file(name)
-    if file:
-        return [file.path]
-    return [path for path in sorted(size.folder.iterdir()) if path.is_file() and path.suffix in ENDINGS]
+        return {}
+    single = weights_file(name)
+    if single:
+        return {single.path.name: digest(single.path)}
+    files: list[Path] = sorted(path for path in size.folder.iterdir() if path.suffix in ENDINGS)
+    return {path.name: digest(path) for path in files if path.is_file()}

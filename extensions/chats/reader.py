@@ -11,11 +11,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from fsd.errors import UsageError, first_line, quoted, refusing
-from fsd.token_stats import Chat, Marked, TokenIds, Turn
-
-KEPT = 4096
-"""Chats whose tokens are kept, since each model state reads them anew."""
+from fsd.errors import UsageError, quoted, refusing
+from fsd.token_stats import Chat, Marked, Turn
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written
@@ -32,7 +29,6 @@ class ChatReader:
         self.tokenizer = tokenizer
         self.name = name
         self._given = template
-        self._marked: dict[Chat, Marked] = {}
 
     @property
     def has_template(self) -> bool:
@@ -69,7 +65,7 @@ class ChatReader:
         tokenizer.chat_template = self.template
         return str(known.get_training_chat_template(tokenizer))
 
-    def asked(self, prompt: str) -> tuple[str, TokenIds]:
+    def asked(self, prompt: str) -> tuple[str, list[int]]:
         """What a user asks and the opening of an answer, as a text and its token ids.
 
         A UsageError, which names --plain, if the template cannot write it, or writes nothing.
@@ -78,7 +74,7 @@ class ChatReader:
         try:
             text, _ = self._written(Chat((Turn("user", prompt),)), prompting=True)
         except Unwritable as error:
-            raise UsageError(f"{must}; it says: {first_line(error)}; --plain asks without it") from error
+            raise UsageError(f"{must}; it says: {error}; --plain asks without it") from error
         ids = self._ids(text)
         if not ids:
             raise UsageError(f"{must}; it writes nothing; --plain asks without it")
@@ -86,13 +82,6 @@ class ChatReader:
 
     def marked(self, chat: Chat) -> Marked:
         """The tokens of a chat, and which of them are scored; a UsageError names a chat that cannot be written."""
-        if chat not in self._marked:
-            if len(self._marked) >= KEPT:
-                self._marked.clear()
-            self._marked[chat] = self._tokens(chat)
-        return self._marked[chat]
-
-    def _tokens(self, chat: Chat) -> Marked:
         place = chat.origin or repr(chat.words[:40])
         with refusing(f"{place}: a chat must suit the chat template of {self.name!r}; ", Unwritable):
             ids, scored = self._read(chat)
@@ -104,7 +93,7 @@ class ChatReader:
             )
         return Marked(tuple(ids), tuple(scored))
 
-    def _read(self, chat: Chat) -> tuple[TokenIds, list[bool]]:
+    def _read(self, chat: Chat) -> tuple[list[int], list[bool]]:
         """Token ids, and which of them are scored."""
         if not chat.templated:
             prompt_ids, ids = self._joined(chat)
@@ -127,7 +116,7 @@ class ChatReader:
         # TRL refuses such messages; characters tell what an answer adds.
         return self._within(text, list(self._added(chat, text)))
 
-    def _joined(self, chat: Chat) -> tuple[TokenIds, TokenIds]:
+    def _joined(self, chat: Chat) -> tuple[list[int], list[int]]:
         """Ids of a prompt, and of prompt, completion and the end of the text, as TRL reads strings."""
         prompt, completion = (turn.content for turn in chat.turns)
         end = self.tokenizer.eos_token or ""
@@ -137,19 +126,19 @@ class ChatReader:
         rows = self.tokenizer([prompt, prompt + completion], verbose=False)["input_ids"]
         return rows[0], rows[1]
 
-    def _ids(self, text: str) -> TokenIds:
-        ids: TokenIds = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
     @staticmethod
-    def _after_prompt(prompt: TokenIds, ids: TokenIds) -> list[bool]:
+    def _after_prompt(prompt: list[int], ids: list[int]) -> list[bool]:
         """Which ids are scored: those that come after what they have in common with the prompt."""
         length = 0
         while length < min(len(prompt), len(ids)) and prompt[length] == ids[length]:
             length += 1
         return [False] * length + [True] * (len(ids) - length)
 
-    def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[TokenIds, list[bool]]:
+    def _within(self, text: str, spans: Sequence[Sequence[int]]) -> tuple[list[int], list[bool]]:
         """Ids of a text, of which those are scored that are in one of the spans of characters."""
         read = self.tokenizer(text, add_special_tokens=False, verbose=False)
         ids = read["input_ids"]

@@ -8,15 +8,18 @@ whose messages have `from` and `value`, and the columns of `fsd.data.layouts`, o
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from fsd.data.cells import Row, RowError, check_characters, checked_text, is_missing
+from pydantic import ConfigDict, Field
+
+from fsd import files
+from fsd.data.cells import RowError, check_characters, checked_text, is_missing
 from fsd.data.layouts import (
     COMPLETION,
     CONVERSATIONS,
-    FIELDS,
     MESSAGES,
     NOT_READ,
     PROMPT,
@@ -31,29 +34,58 @@ from fsd.data.layouts import (
     unpacked,
 )
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import JSON
-from fsd.token_stats import REASONING, TOOL, TOOL_CALLS, Chat, Turn
+from fsd.token_stats import Chat, Turn
 
+Row = Mapping[str, Any]
 TURNS = (MESSAGES, *CONVERSATIONS)
 """Columns of messages."""
-FURTHER = (TOOL_CALLS, "tool_call_id", "name", *REASONING)
-"""Fields that a message may have besides role and content."""
 NO_ANSWER = "no answer"
 """Why a row was left out: nothing in it could be scored."""
 SPEAKERS = {
     "human": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
-    "observation": TOOL,
+    "observation": "tool",
     "user": "user",
     "assistant": "assistant",
     "system": "system",
-    TOOL: TOOL,
+    "tool": "tool",
 }
 """Who a message of ShareGPT is `from` → its role."""
 Value = Callable[[str], Any]
 """Field → its value in a row, None where the row has no such column."""
 NONE_NAMED: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass
+class Named:
+    """What a call of a tool names; it has arguments, too."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="ignore")
+    name: str
+
+
+@dataclass
+class Call:
+    """A call of a tool, as most services write it."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="ignore")
+    function: Named
+
+
+@dataclass
+class Message:
+    """A message: who says what, what it calls, and what was thought before."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    role: Annotated[str, Field(pattern=r"\S")]
+    content: str = ""
+    tool_calls: list[Call | Named] = field(default_factory=list)
+    tool_call_id: str = ""
+    name: str = ""
+    reasoning_content: str = ""
+    reasoning: str = ""
+    thinking: str = ""
 
 
 def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] = NONE_NAMED) -> Chat | None:
@@ -65,7 +97,9 @@ def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] 
     chat = _by_name(columns, value, origin_url) or _by_layout(row, columns, value, origin_url)
     if chat is None:
         return None
-    chat = chat._replace(tools=_tools(row, origin_url), settings=_settings(row, origin_url))
+    tools = _given(row, TOOLS, list[dict[str, Any]], "a list of JSON schemas, one a tool", origin_url)
+    settings = _given(row, SETTINGS, dict[str, Any], "an object with what the template reads", origin_url)
+    chat = chat._replace(tools=tools, settings=settings)
     if chat.given_to_template and not chat.templated:
         raise UsageError(
             f"{origin_url}: columns {TOOLS} and {SETTINGS} must come with turns, as a template reads them; prompt and "
@@ -77,7 +111,7 @@ def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] 
 
 def _by_name(columns: Mapping[str, str], value: Value, origin_url: str) -> Chat | None:
     """The chat in the columns that a user names."""
-    named = [field for field in FIELDS if columns.get(field, NOT_READ) != NOT_READ]
+    named = [field for field in (MESSAGES, PROMPT, COMPLETION) if columns.get(field, NOT_READ) != NOT_READ]
     layout = ", ".join(f"{field} from {columns[field]}" for field in named if columns[field] != field)
     if MESSAGES in named and not is_missing(value(MESSAGES)):
         return _chat(value(MESSAGES), MESSAGES, origin_url)._replace(layout=layout)
@@ -126,38 +160,16 @@ def _chat(messages: Any, field: str, origin_url: str) -> Chat:
     return Chat(_turns(messages, field, origin_url), origin=origin_url)
 
 
-def _tools(row: Row, origin_url: str) -> str:
-    """The tools that a template is given, as JSON; "" where there are none."""
-    tools = _unpacked_cell(row.get(TOOLS))
-    if tools is None:
-        return ""
-    is_list = isinstance(tools, list)
-    if not is_list or not all(isinstance(tool, Mapping) for tool in tools):
-        raise UsageError(f"{origin_url}: {TOOLS} must be a list of JSON schemas, one a tool; got {quoted(tools)}")
-    return _as_json(tools, TOOLS, origin_url)
-
-
-def _settings(row: Row, origin_url: str) -> str:
-    """What else a template is given, as JSON; "" where there is nothing."""
-    settings = _unpacked_cell(row.get(SETTINGS))
-    if settings is None:
-        return ""
-    if not isinstance(settings, Mapping):
-        raise UsageError(
-            f"{origin_url}: {SETTINGS} must be an object with what the template reads; got {quoted(settings)}"
-        )
-    return _as_json(settings, SETTINGS, origin_url)
-
-
-def _unpacked_cell(value: Any) -> Any:
-    """What a cell holds, in CSV as JSON; None for nothing."""
+def _given(row: Row, name: str, kind: Any, must: str, origin_url: str) -> str:
+    """What a template is given besides the turns, as JSON; "" where there is nothing."""
+    value = row.get(name)
     if isinstance(value, str):
         value = from_json(value)
     value = _listed(value)
     # An empty list, as of a data set with tools in other rows, changes nothing.
     if is_missing(value) or value in ("", [], {}):
-        return None
-    return value
+        return ""
+    return _as_json(value, name, kind, must, origin_url)
 
 
 def _listed(value: Any) -> Any:
@@ -167,13 +179,12 @@ def _listed(value: Any) -> Any:
     return value
 
 
-def _as_json(value: Any, field: str, origin_url: str) -> str:
-    """A value as JSON, in the order of its names, which a template may keep; "" for an empty one."""
-    if not value:
-        return ""
+def _as_json(value: Any, field: str, kind: Any, must: str, origin_url: str) -> str:
+    """A value of a kind as JSON, in the order of its names, which a template may keep."""
     with refusing(f"{origin_url}: {field} must be what JSON can hold; ", TypeError, ValueError, RecursionError):
         text = json.dumps(value, ensure_ascii=False, default=_listed)
     check_characters(text, origin_url, field)
+    files.from_json(kind, text, f"{origin_url}: {field} must be {must}")
     return text
 
 
@@ -200,70 +211,38 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     if isinstance(messages, str):
         messages = from_json(messages)
     messages = _listed(messages)
-    if not isinstance(messages, list | tuple) or not messages:
-        raise UsageError(
-            f"{origin_url}: {field} must be a list of objects with role and content; got {quoted(messages)}"
-        )
-    return tuple(_turn(message, number, field, origin_url) for number, message in enumerate(messages, 1))
+    if isinstance(messages, list | tuple):
+        messages = [_as_message(message, field, origin_url) for message in messages]
+    must = "a list of objects with role and content, and perhaps tool_calls"
+    text = _as_json(messages, field, list[Message], must, origin_url)
+    return tuple(map(_turn, json.loads(text)))
 
 
-def _turn(message: Any, number: int, field: str, origin_url: str) -> Turn:
-    place = f"turn {number} of {field}"
-    where = f"{origin_url}: {place}"
+def _as_message(message: Any, field: str, origin_url: str) -> Any:
+    """A message without the fields that have no value, those of ShareGPT under their usual names."""
     if not isinstance(message, Mapping):
-        raise UsageError(f"{where} must be an object with role and content; got {quoted(message)}")
-    # Parquet fills in what other turns have
-    filled = {name: content for name, content in message.items() if not is_missing(content)}
-    # As ShareGPT names them.
+        return message
+    # Parquet fills in what other turns have.
+    filled = {name: _listed(value) for name, value in message.items() if not is_missing(value)}
     if "from" in filled and "role" not in filled:
         speaker = filled.pop("from")
         if speaker not in SPEAKERS:
-            raise UsageError(f"{where} must be from one of {', '.join(SPEAKERS)}; got {quoted(speaker)}")
+            must = f"{origin_url}: {field} must be from one of {', '.join(SPEAKERS)}"
+            raise UsageError(f"{must}; got {quoted(speaker)}")
         filled["role"] = SPEAKERS[speaker]
-        filled["content"] = filled.pop("value", None)
-    role = filled.pop("role", None)
-    content = filled.pop("content", None)
-    if not isinstance(role, str) or not role.strip():
-        raise UsageError(f"{where} must have a role, such as user or assistant; got {quoted(role)}")
-    check_characters(role, origin_url, f"the role of {place}")
-    if not isinstance(content, str | None):
-        raise UsageError(f"{where} must have a string as its content; got {quoted(content)}")
-    further = _further(filled, where)
+        filled["content"] = filled.pop("value", "")
+    return filled
+
+
+def _turn(message: dict[str, Any]) -> Turn:
+    role = message.pop("role")
+    content = message.pop("content", None)
+    # An empty list of calls is as of a data set in which other turns have some.
+    further = {name: value for name, value in message.items() if value}
     # A model that calls a tool need not say anything; a template may tell nothing from an empty string.
-    if TOOL_CALLS in further and content is None:
+    if "tool_calls" in further and content is None:
         further["content"] = None
-    content = content or ""
-    check_characters(content, origin_url, place)
-    return Turn(role, content, _as_json(further, place, origin_url))
-
-
-def _further(fields: JSON, where: str) -> JSON:
-    """The fields of a message besides role and content."""
-    unknown = fields.keys() - set(FURTHER)
-    if unknown:
-        names = ", ".join(sorted(map(repr, unknown)))
-        raise UsageError(f"{where} must have role and content alone, or also {', '.join(FURTHER)}; got {names}, too")
-    further = {}
-    for name, value in fields.items():
-        if name == TOOL_CALLS:
-            value = _listed(value)
-            if not isinstance(value, list) or not all(map(_is_call, value)):
-                must = f"{where} must have as {name} a list of objects, each with a function and its name"
-                raise UsageError(f"{must}; got {quoted(value)}")
-        elif not isinstance(value, str):
-            raise UsageError(f"{where} must have a string as its {name}; got {quoted(value)}")
-        # As of a data set in which other turns have calls.
-        if value:
-            further[name] = value
-    return further
-
-
-def _is_call(call: Any) -> bool:
-    """Whether a call of a tool names it."""
-    if not isinstance(call, Mapping):
-        return False
-    function = call.get("function") or call
-    return isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    return Turn(role, content or "", json.dumps(further, ensure_ascii=False) if further else "")
 
 
 def _check_answers(chat: Chat) -> None:
@@ -276,7 +255,7 @@ def _check_answers(chat: Chat) -> None:
     for number in answers:
         turn = chat.turns[number]
         # What a tool returns may be nothing.
-        if not turn.content.strip() and not turn.calls and turn.role != TOOL:
+        if not turn.content.strip() and not turn.calls and turn.role != "tool":
             raise RowError(
                 f"{chat.origin}: an answer must be a string that is not blank; turn {number + 1} is", NO_ANSWER
             )

@@ -4,8 +4,9 @@ A shard of JSONL is some lines, given by their bytes; one of Parquet is some row
 any URL that fsspec opens (`s3://`, `gs://`, ...).
 """
 
+import glob
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from fsd.data.cells import Row
 from fsd.data.readers import TABLES, as_text, json_rows, parquet_rows, with_packed
 from fsd.errors import UsageError, refusing, without_credentials
-from fsd.files import JSON, named_below
+from fsd.files import named_below
 from fsd.net.hub import DataFile, data_files
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
@@ -25,13 +25,13 @@ BLOCK = 2**24
 
 
 class Shard(NamedTuple):
-    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file; `first` is the first one, from 1."""
+    """Lines of a JSONL file from byte `begin` to `end`, or rows of a Parquet file, from `first_row` on, from 1."""
 
     number: int
     url: str
     begin: int
     end: int
-    first: int
+    first_row: int
     rows: int
 
     @property
@@ -41,9 +41,9 @@ class Shard(NamedTuple):
 
     def __str__(self) -> str:
         place = without_credentials(self.url)
-        return f"{self.name} ({place}:{self.first}-{self.first + self.rows - 1})"
+        return f"{self.name} ({place}:{self.first_row}-{self.first_row + self.rows - 1})"
 
-    def read(self) -> list[tuple[str, Row]]:
+    def read(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Its rows, each after its origin (file:line)."""
         place = without_credentials(self.url)
         with DataFile(self.url, 0).open(whole=False) as file:
@@ -51,8 +51,8 @@ class Shard(NamedTuple):
                 rows = parquet_rows(self.url, file, rows=range(self.begin, self.end))
             else:
                 file.seek(self.begin)
-                text = as_text(self.url, file.read(self.end - self.begin), self.first)
-                rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first)
+                text = as_text(self.url, file.read(self.end - self.begin), self.first_row)
+                rows = json_rows(self.url, io.StringIO(text, newline="\n"), self.first_row)
             return [(f"{place}:{line}", row) for line, row in rows]
 
 
@@ -68,54 +68,52 @@ class Input(NamedTuple):
 
 def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     """A file, the files with these endings in a folder, or those of a pattern, sorted: local, or a URL of fsspec."""
-    import fsspec
-
     if place.startswith("hf:"):
         return data_files(place)
-    # File systems have no common base class of errors.
-    with refusing(f"data must be files, a folder or a pattern; {place}: "):
-        system, path = fsspec.url_to_fs(place)
-        entries = _entries(system, path, tuple(endings))
+    if "://" in place:
+        return _remote(place, tuple(endings))
+    # The name of a file may look like a pattern.
+    paths = [Path(place)]
+    if Path(place).is_dir():
+        paths = named_below(place, endings)
+    elif not Path(place).is_file():
+        paths = list(map(Path, sorted(glob.glob(place, recursive=True))))  # noqa: PTH207 - pathlib's takes no absolute ones
     files = []
-    for name, about in sorted(entries.items()):
-        if about["type"] == "directory":
+    for path in paths:
+        if path.is_dir():
             continue
-        # fsspec calls a link "other", wherever it leads to, and a pipe as well.
-        if about["type"] != "file" and not Path(name).is_file():
-            raise UsageError(f"what is in a folder of texts must be files; {name} is none: mend or remove it")
-        # fsspec makes paths absolute and removes protocols: files are named as the user named the place.
-        if "://" in place:
-            url = system.unstrip_protocol(name)
-        elif place.startswith("/"):
-            url = name
-        else:
-            url = name.removeprefix(f"{Path.cwd()}/")
-        # Of a link it is the time when the link was made, not when its file changed.
-        if about.get("islink"):
-            about["mtime"] = Path(name).stat().st_mtime
-        # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
-        facts = sorted((key, str(value)) for key, value in about.items())
-        state = xxhash.xxh3_64_hexdigest(str(facts).encode())
-        files.append(DataFile(url, int(about["size"] or 0), state))
+        if not path.is_file():
+            raise UsageError(f"what is in a folder of texts must be files; {path} is none: mend or remove it")
+        status = path.stat()
+        files.append(DataFile(str(path), status.st_size, str(status.st_mtime_ns)))
     return files
 
 
-def _entries(system: Any, path: str, endings: tuple[str, ...]) -> dict[str, JSON]:
-    """Name → facts of a file, of the entries of a folder with these endings, or of those that a pattern names."""
-    from fsspec.implementations.local import LocalFileSystem
+def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
+    """The same at a URL."""
+    import fsspec
 
-    # The name of a file may look like a pattern.
-    if system.isfile(path):
-        return {path: system.info(path)}
-    entries: dict[str, JSON]
-    if not system.isdir(path):
-        entries = system.glob(path, detail=True)
-        return entries
-    # Its own search enters no linked folder.
-    if isinstance(system, LocalFileSystem):
-        return {str(file): system.info(str(file)) for file in named_below(path, endings)}
-    entries = system.find(path, detail=True)
-    return {name: about for name, about in entries.items() if name.lower().endswith(endings)}
+    # File systems have no common base class of errors.
+    with refusing(f"data must be files, a folder or a pattern; {place}: "):
+        system, path = fsspec.url_to_fs(place)
+        if system.isfile(path):
+            entries = {path: system.info(path)}
+        elif system.isdir(path):
+            entries = {name: about for name, about in system.find(path, detail=True).items() if _ends(name, endings)}
+        else:
+            entries = system.glob(path, detail=True)
+    files = []
+    for name, about in sorted(entries.items()):
+        if about["type"] != "directory":
+            # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
+            facts = sorted((key, str(value)) for key, value in about.items())
+            state = xxhash.xxh3_64_hexdigest(str(facts).encode())
+            files.append(DataFile(system.unstrip_protocol(name), int(about["size"] or 0), state))
+    return files
+
+
+def _ends(name: str, endings: tuple[str, ...]) -> bool:
+    return name.lower().endswith(endings)
 
 
 def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
@@ -125,7 +123,7 @@ def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
         for file in files_at(place, with_packed(TABLES)):
             if without and Path(file.url).resolve().is_relative_to(without):
                 continue
-            if not file.url.lower().endswith(ENDINGS):
+            if not _ends(file.url, ENDINGS):
                 raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
             files[file] = None
     if not any(file.size for file in files):

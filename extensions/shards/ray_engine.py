@@ -5,18 +5,18 @@ command, which finds the finished shards.
 """
 
 import os
-import subprocess
-import sys
+import socket
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
 from extensions.shards.files import Shard
-from extensions.shards.shards import Agree, Results, attempted
+from extensions.shards.shards import Agree, Results, computed
 from fsd.config import ShardConfig
 from fsd.errors import UsageError
-from pipelines.command.workers import Work, Worker
+from pipelines.command.workers import RowWork, Worker
 
 # Seconds in which a cluster must answer.
 CONNECT = 60.0
@@ -41,7 +41,7 @@ QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 class Actor:
     """A worker in a process of Ray; the model is loaded at the first call, also after Ray has started it again."""
 
-    def __init__(self, work: Work, folder: str) -> None:
+    def __init__(self, work: RowWork, folder: str) -> None:
         self.work = work
         os.chdir(folder)
 
@@ -60,14 +60,14 @@ class Actor:
             return loaded
         if loaded != identity:
             return UsageError(f"all workers must have the same model; one has {loaded}, another {identity}")
-        return attempted(self._worker, shard, key)
+        return computed(self._worker, shard, key)
 
     @cached_property
     def _worker(self) -> Worker:
         return self.work.open()
 
 
-def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
+def compute(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     """The files of shards, or why they could not be computed, as they come."""
     options: ShardConfig = work.config.shards
     # Ray itself would join the cluster of the variable too.
@@ -93,45 +93,45 @@ def compute(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
 
 
 def _check_answers(address: str) -> None:
-    """Refuse a cluster that does not answer; another process tries it first, since Ray would try for very long."""
-    code = f"import ray; ray.init({address!r}, log_to_driver=False)"
-    reason = ""
+    """Refuse a cluster that does not answer, which Ray would try for very long."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    # Other words, such as auto, name no machine.
+    if not port.isdecimal():
+        return
     try:
-        attempt = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=CONNECT)
-        if attempt.returncode:
-            reason = attempt.stderr.strip().rpartition("\n")[2] or "no reason"
-    except subprocess.TimeoutExpired:
-        reason = f"it did not answer within {CONNECT:.0f} s"
-    if reason:
-        raise UsageError(f"address must be of a Ray cluster that answers; {address}: {reason}")
+        socket.create_connection((host, int(port)), CONNECT).close()
+    except OSError as error:
+        raise UsageError(f"address must be of a Ray cluster that answers; {address}: {error}") from error
 
 
-def _results(ray: Any, work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
+def _results(ray: Any, work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     """Give each worker that has nothing to do the next shard."""
     actors = _actors(ray, work, len(shards))
     identity = ray.get(actors[0].identity.remote())
     if isinstance(identity, Exception):
         raise identity
     key = agree(identity)
-    working: dict[Any, tuple[Any, Shard]] = {}
-    waiting = list(reversed(shards))
-    idle = list(actors)
-    while waiting or working:
-        while idle and waiting:
-            actor = idle.pop()
-            shard = waiting.pop()
-            working[actor.compute.remote(shard, key, identity)] = (actor, shard)
-        (reference,), _ = ray.wait(list(working), num_returns=1)
-        actor, shard = working.pop(reference)
-        idle.append(actor)
+    waiting = iter(shards)
+    running: dict[Any, tuple[Any, Shard]] = {}
+
+    def begin(actor: Any) -> None:
+        for shard in islice(waiting, 1):
+            running[actor.compute.remote(shard, key, identity)] = (actor, shard)
+
+    for actor in actors:
+        begin(actor)
+    while running:
+        (done,), _ = ray.wait(list(running), num_returns=1)
+        actor, shard = running.pop(done)
+        begin(actor)
         try:
-            yield shard, ray.get(reference)
+            yield shard, ray.get(done)
         # The worker died each time, as one does that has too little memory.
         except ray.exceptions.RayError as error:
             yield shard, RuntimeError(str(error).strip().splitlines()[-1])
 
 
-def _actors(ray: Any, work: Work, shards: int) -> list[Any]:
+def _actors(ray: Any, work: RowWork, shards: int) -> list[Any]:
     """As many workers as there is room for, or as were asked for, but no more than shards."""
     options: ShardConfig = work.config.shards
     resources = ray.cluster_resources()

@@ -21,16 +21,15 @@ from extensions.shards import files as data
 from extensions.shards.files import Input, Shard
 from fsd.config import ShardConfig, flags
 from fsd.errors import StorageError, UsageError, first_line
-from fsd.evaluation.findings import AGAINST, Finding
+from fsd.evaluation.findings import Finding
 from fsd.files import read_json
-from fsd.leftovers import DRAFTS, temporary_folder
 from fsd.net.hub import DataFile
 from fsd.progress import note, progress
 from pipelines.command.context import stage
 from pipelines.command.deliver import show
 from pipelines.command.job import Job, Stated, files
-from pipelines.command.output import TABLE_SUFFIXES, write_file
-from pipelines.command.workers import Finish, RowWork, Work, Worker
+from pipelines.command.output import write_file
+from pipelines.command.workers import RowWork, Worker
 
 # Version of the manifest.
 FORMAT = 1
@@ -57,9 +56,17 @@ ELSEWHERE = {
 ELSEWHERE |= flags(ShardConfig()).keys() - {"shard_rows"}
 
 
-def computed(worker: Worker, shard: Shard, key: str) -> bytes:
-    """The Parquet file of a shard."""
-    table = pa.Table.from_pandas(worker.table(shard.read()), preserve_index=False)
+Results = Iterator[tuple[Shard, bytes | Exception]]
+Agree = Callable[[Mapping[str, str]], str]
+"""Identity of a worker's model → key of the job; a UsageError if the folder is of another model."""
+
+
+def computed(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
+    """The Parquet file of a shard, or why there is none."""
+    try:
+        table = pa.Table.from_pandas(worker.table(shard.read()), preserve_index=False)
+    except Exception as error:
+        return error
     # pandas keeps its types in the metadata as well.
     metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
     sink = pa.BufferOutputStream()
@@ -73,147 +80,119 @@ def _mark(shard: Shard, key: str) -> bytes:
     return f"{key}/{shard.number}".encode()
 
 
-Results = Iterator[tuple[Shard, bytes | Exception]]
-Agree = Callable[[Mapping[str, str]], str]
-"""Identity of a worker's model → key of the job; a UsageError if the folder is of another model."""
-
-
-def wanted(out: str | Path | None, options: ShardConfig) -> bool:
-    """Whether the output is a folder of shards rather than a file, or none."""
-    path = Path(out or "none.csv")
-    # "." has no name; a name with a dot is that of a folder if there is one.
-    folder = bool(path.name) and path.suffix.lower() not in TABLE_SUFFIXES and (path.is_dir() or not path.suffix)
-    if not folder and options != ShardConfig():
-        raise UsageError(f"out must be a folder where shards are asked for; got {out}")
-    return folder
-
-
 class Manifest(NamedTuple):
-    """A job, the files that it reads and their shards."""
+    """A job, the files that it reads and their shards; the job lacks the model until one is loaded."""
 
     job: dict[str, Any]
     inputs: list[Input]
     shards: list[Shard]
 
-
-class Folder(NamedTuple):
-    """An output folder and its manifest; the job lacks the model until one is loaded."""
-
-    path: Path
-    job: dict[str, Any]
-    inputs: list[Input]
-    shards: list[Shard]
-
     @classmethod
-    def opened(cls, path: Path) -> "Folder | None":
-        """A folder that has a manifest."""
-        file = path / MANIFEST
-        if not file.exists():
-            return None
-        return cls(path, *read_json(Manifest, file, "the manifest of a folder of shards"))
-
-    @classmethod
-    def for_job(cls, path: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> "Folder":
-        """Cut the files into shards, unless the manifest has those of the same files; refuse another job's folder."""
-        if rows < 1:
-            raise UsageError(f"shard-rows must be at least 1; got {rows}")
-        # The output may lie within the folder of the data.
-        files = data.find(places, path.resolve())
-        existing = cls.opened(path)
-        # Hidden files are drafts of another process that is about to write the manifest.
-        if existing is None and path.is_dir() and any(file.name[0] != "." for file in path.iterdir()):
-            raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {path}")
-        if existing and existing.cut_from(files, rows):
-            inputs = existing.inputs
-            shards = existing.shards
-        else:
-            inputs, shards = data.cut(files, rows)
-        hashes = {file.url: file.hash for file in inputs}
-        whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}
-        if existing:
-            existing.refuse_other(whole)
-        return cls(path, whole, inputs, shards)
-
-    def cut_from(self, files: Sequence[DataFile], rows: int) -> bool:
-        """Whether the shards are those of files, by sizes and states, so that no byte has to be read again."""
-        states = [(file.url, file.size, file.state) for file in self.inputs]
-        return self.job.get("shard_rows") == rows and states == files
+    def opened(cls, folder: Path) -> "Manifest | None":
+        """That of an output folder; None if it has none."""
+        file = folder / MANIFEST
+        return read_json(cls, file, "the manifest of a folder of shards") if file.exists() else None
 
     @property
     def key(self) -> str:
         """Hash of the job."""
         return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
 
-    def refuse_other(self, job: Mapping[str, Any]) -> None:
-        """Refuse another job than that of the manifest."""
+    def cut_from(self, files: Sequence[DataFile], rows: int) -> bool:
+        """Whether the shards are those of files, by sizes and states, so that no byte has to be read again."""
+        states = [(file.url, file.size, file.state) for file in self.inputs]
+        return self.job.get("shard_rows") == rows and states == files
+
+    def refuse_other(self, job: Mapping[str, Any], folder: Path) -> None:
+        """Refuse another job than this one, which is that of a folder."""
         for name, value in job.items():
             stored = self.job.get(name)
             if stored != value:
                 difference = f"{name} {json.dumps(stored)[:40]}, not {json.dumps(value)[:40]}"
-                raise UsageError(f"out must be a folder of this job; {self.path} has {difference}")
+                raise UsageError(f"out must be a folder of this job; {folder} has {difference}")
 
-    def agree(self, model: Mapping[str, str]) -> str:
-        """Write the manifest, or check it if it is there; the key of the job."""
-        job = self.job | {f"model_{name}": value for name, value in model.items()}
-        manifest = Manifest(job, self.inputs, self.shards)
-        with temporary_folder(self.path, DRAFTS) as drafts:
-            draft = drafts / MANIFEST
-            draft.write_text(json.dumps(manifest._asdict()), encoding="utf-8")
-            try:
-                # Unlike a rename it replaces no manifest of another process.
-                (self.path / MANIFEST).hardlink_to(draft)
-            except FileExistsError:
-                existing = self.opened(self.path)
-                if existing:
-                    existing.refuse_other(job)
-            except OSError as error:
-                raise UsageError(f"out must be on a file system with hard links; {self.path}: {error}") from error
-        return self._replace(job=job).key
 
-    def missing(self, shards: Sequence[Shard]) -> list[Shard]:
-        """The shards whose whole file is not there."""
-        # The manifest's key is that of the job with its model.
-        existing = self.opened(self.path)
-        if existing is None:
-            return list(shards)
-        key = existing.key
-        return [shard for shard in shards if not self.done(shard, key)]
+def planned(folder: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> Manifest:
+    """Cut the files into shards, unless the folder has those of the same files; refuse the folder of another job."""
+    if rows < 1:
+        raise UsageError(f"shard-rows must be at least 1; got {rows}")
+    # The output may lie within the folder of the data.
+    files = data.find(places, folder.resolve())
+    existing = Manifest.opened(folder)
+    # Hidden files are drafts of another process that is about to write the manifest.
+    if existing is None and folder.is_dir() and any(file.name[0] != "." for file in folder.iterdir()):
+        raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {folder}")
+    if existing and existing.cut_from(files, rows):
+        _, inputs, shards = existing
+    else:
+        inputs, shards = data.cut(files, rows)
+    hashes = {file.url: file.hash for file in inputs}
+    whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}
+    if existing:
+        existing.refuse_other(whole, folder)
+    return Manifest(whole, inputs, shards)
 
-    def done(self, shard: Shard, key: str) -> bool:
-        """Whether the whole file of a shard is there."""
-        try:
-            metadata = pq.read_metadata(self.path / shard.name).metadata or {}
-        # A power cut may leave a part of a file under its name.
-        except (OSError, pa.ArrowException):
-            return False
-        return bool(metadata.get(KEY) == _mark(shard, key))
+
+def agreed(folder: Path, plan: Manifest, model: Mapping[str, str]) -> str:
+    """Write the manifest, or check the one that is there; the key of the job."""
+    job = plan.job | {f"model_{name}": value for name, value in model.items()}
+    existing = Manifest.opened(folder)
+    if existing:
+        existing.refuse_other(job, folder)
+    plan = plan._replace(job=job)
+    # Another process of this job that begins now writes the same.
+    content = json.dumps(plan._asdict())
+    write_file(folder / MANIFEST, partial(Path.write_text, data=content, encoding="utf-8"))
+    return plan.key
+
+
+def missing(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
+    """The shards whose whole file is not there."""
+    # The manifest's key is that of the job with its model.
+    manifest = Manifest.opened(folder)
+    if manifest is None:
+        return list(shards)
+    return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, manifest.key)]
+
+
+def _mark_in(file: Path) -> bytes:
+    """What a file of a shard says of itself; nothing of one that is not whole."""
+    try:
+        metadata = pq.read_metadata(file).metadata or {}
+    # A power cut may leave a part of a file under its name.
+    except (OSError, pa.ArrowException):
+        metadata = {}
+    return bytes(metadata.get(KEY, b""))
 
 
 def job(work: RowWork) -> Job | None:
     """The job of a command whose output is a folder of shards; None if it is a file."""
-    config = work.work.config
-    if not wanted(config.out, config.shards):
+    options: ShardConfig = work.config.shards
+    out = Path(work.config.out or "none.csv")
+    # A name with a dot is that of a folder if there is one.
+    if out.suffix and not out.is_dir():
+        if options != ShardConfig():
+            raise UsageError(f"out must be a folder where shards are asked for; got {work.config.out}")
         return None
     for name, value in work.together.items():
         if value:
             flag = name.replace("_", "-")
             raise UsageError(f"{flag} must not be given where out is a folder of shards; got {value}")
-    options: ShardConfig = config.shards
-    settings = {key: value for key, value in flags(config).items() if key not in ELSEWHERE}
+    settings = {key: value for key, value in flags(work.config).items() if key not in ELSEWHERE}
     # As the manifest gives them back: lists for tuples, strings for paths.
     settings = json.loads(json.dumps({"command": work.command, **settings}, default=str))
-    folder = Folder.for_job(Path(config.out), work.places, options.shard_rows, settings)
-    share = _share(options.shard, folder.shards)
-    rows = sum(file.rows for file in folder.inputs)
-    count = len(folder.shards)
-    reads = {"data": files(file.url for file in folder.inputs)}
+    plan = planned(out, work.places, options.shard_rows, settings)
+    share = _share(options.shard, plan.shards)
+    rows = sum(file.rows for file in plan.inputs)
+    count = len(plan.shards)
+    reads = {"data": files(file.url for file in plan.inputs)}
     reads["rows"] = Stated(f"{rows:,} in {count:,} shards", {"rows": rows, "shards": count})
     if options.shard:
         reads["share"] = Stated(f"{options.shard}: {len(share):,} shards", {"shards": len(share)})
     return Job(
-        partial(run, work.work, folder, share, work.finish),
+        partial(run, work, out, plan, share),
         reads,
-        writes=[folder.path],
+        writes=[out],
         notes=["shards are computed one by one, without a tracked run"],
         checks=work.checks,
     )
@@ -229,70 +208,58 @@ def _share(text: str | None, shards: Sequence[Shard]) -> Sequence[Shard]:
     return shards[int(number) - 1 :: int(count)]
 
 
-def attempted(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
-    """The file of a shard, or why there is none."""
-    try:
-        return computed(worker, shard, key)
-    except Exception as error:
-        return error
-
-
-def here(work: Work, shards: Sequence[Shard], agree: Agree) -> Results:
+def in_this_process(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     """Compute shards in this process."""
     worker = work.open()
     key = agree(worker.identity)
     for shard in shards:
-        yield shard, attempted(worker, shard, key)
+        yield shard, computed(worker, shard, key)
 
 
-def run(work: Work, folder: Folder, share: Sequence[Shard], finish: Finish | None) -> None:
+def run(work: RowWork, folder: Path, plan: Manifest, share: Sequence[Shard]) -> None:
     """Compute the shards that are missing, and say what is there."""
     from fsd.reporting.report import Report
 
     name = work.config.shards.engine
-    engine = here
-    if name:
-        engine = import_module(f"extensions.shards.{name}_engine").compute
-    failed = {}
+    engine = import_module(f"extensions.shards.{name}_engine").compute if name else in_this_process
     with stage("scoring"):
-        missing = folder.missing(share)
-        if missing:
-            failed = _compute(engine(work, missing, folder.agree), folder, missing)
-    if failed:
-        examples = [f"{shard}: {first_line(error)}" for shard, error in failed.items()]
-        raise StorageError(f"{len(failed):,} of {len(share):,} shards could not be computed: {'; '.join(examples[:3])}")
-    absent = folder.missing(folder.shards)
+        wanted = missing(folder, share)
+        if wanted:
+            _compute(engine(work, wanted, partial(agreed, folder, plan)), folder, wanted)
+    absent = missing(folder, plan.shards)
     findings = []
-    reused = len(share) - len(missing)
-    if reused:
-        findings.append(Finding(f"{reused:,} shards were there, and were not computed again"))
+    if len(wanted) < len(share):
+        findings.append(Finding(f"{len(share) - len(wanted):,} shards were there, and were not computed again"))
     further: Mapping[str, Path] = {}
     if absent:
-        findings.append(Finding(f"{len(absent):,} shards of other shares are not there yet", AGAINST))
-    elif finish:
-        tables = [folder.path / shard.name for shard in folder.shards]
-        further = finish(folder.path, tables, [file.url for file in folder.inputs])
-    rows = sum(shard.rows for shard in folder.shards) - sum(shard.rows for shard in absent)
-    headline = f"{rows:,} rows in {len(folder.shards) - len(absent):,} of {len(folder.shards):,} shards"
-    show(Report(headline=headline, findings=findings, files={"shards": folder.path, **further}))
+        findings.append(Finding(f"{len(absent):,} shards of other shares are not there yet", sign=False))
+    elif work.finish:
+        tables = [folder / shard.name for shard in plan.shards]
+        further = work.finish(folder, tables, [file.url for file in plan.inputs])
+    count = len(plan.shards)
+    rows = sum(file.rows for file in plan.inputs) - sum(shard.rows for shard in absent)
+    headline = f"{rows:,} rows in {count - len(absent):,} of {count:,} shards"
+    show(Report(headline=headline, findings=findings, files={"shards": folder, **further}))
 
 
-def _compute(results: Results, folder: Folder, shards: Sequence[Shard]) -> dict[Shard, Exception]:
-    """Write the shards as they come; why others could not be computed."""
-    failed = {}
+def _compute(results: Results, folder: Path, shards: Sequence[Shard]) -> None:
+    """Write the shards as they come; a StorageError names those that could not be computed."""
+    failed: list[str] = []
     try:
-        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"out must be a folder that can be written; {folder.path}: {error.strerror}") from error
+        raise UsageError(f"out must be a folder that can be written; {folder}: {error.strerror}") from error
     limit = min(GIVE_UP, len(shards))
     with progress(sum(shard.rows for shard in shards), "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):
             if isinstance(result, Exception):
-                failed[shard] = result
-                note(f"failed: shard {shard}: {first_line(result)}")
+                failed.append(f"{shard}: {first_line(result)}")
+                note(f"failed: shard {failed[-1]}")
                 if len(failed) == number == limit:
                     raise result
             else:
-                write_file(folder.path / shard.name, partial(Path.write_bytes, data=result))
+                write_file(folder / shard.name, partial(Path.write_bytes, data=result))
             bar.update(shard.rows)
-    return failed
+    if failed:
+        count = f"{len(failed):,} of {len(shards):,}"
+        raise StorageError(f"{count} shards could not be computed: {'; '.join(failed[:3])}")

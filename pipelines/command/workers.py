@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 EXAMPLE = Document("An Example of a text.")
 TableOfRows = Callable[[list[tuple[str, Row]]], "pd.DataFrame"]
 """Rows, each after its origin → a table of the same columns for any rows."""
-Finish = Callable[[Path, Sequence[Path], Sequence[str]], Mapping[str, Path]]
-"""Output folder, its tables, files that were read → what is made of all tables, by name."""
 
 
 class Worker(NamedTuple):
@@ -30,32 +28,27 @@ class Worker(NamedTuple):
     table: TableOfRows
 
 
-class Work(NamedTuple):
-    """The module whose `open_worker` makes a `Worker` of the settings, in whichever process it is needed."""
+class RowWork(NamedTuple):
+    """A command whose work can be done in parts, by what fills the socket `compute` of fsd/plugs.py.
 
+    The `open_worker` of the `module` makes a worker of the settings, in whichever process it is needed. `together` are
+    settings that need all rows at once, by name; `finish` makes further files of all tables, by name, from the output
+    folder, its tables and the files that were read; the `checks` are those of a job.
+    """
+
+    command: str
     module: str
     config: Any
+    places: Sequence[str]
+    together: Mapping[str, object]
+    finish: Callable[[Path, Sequence[Path], Sequence[str]], Mapping[str, Path]] | None = None
+    checks: Sequence[Callable[[], object]] = ()
 
     def open(self) -> Worker:
         """Load the model."""
         # By its name, as the process that computes may be another one.
         worker: Worker = import_module(self.module).open_worker(self.config)
         return worker
-
-
-class RowWork(NamedTuple):
-    """A command whose work can be done in parts, by what fills the socket `compute` of fsd/plugs.py.
-
-    `together` are settings that need all rows at once, by name; `finish` makes further files of all tables; the
-    `checks` are those of a job.
-    """
-
-    command: str
-    work: Work
-    places: Sequence[str]
-    together: Mapping[str, object]
-    finish: Finish | None = None
-    checks: Sequence[Callable[[], object]] = ()
 
 
 def table_by_documents(

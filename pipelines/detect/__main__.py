@@ -91,7 +91,7 @@ def prepare(config: DetectConfig) -> Job:
     from fsd.files import digest
     from fsd.plugs import first
     from fsd.statistics.multiplicity import check_fdr
-    from pipelines.command.workers import RowWork, Work
+    from pipelines.command.workers import RowWork
     from pipelines.detect.owners import holders
     from pipelines.experiment.inputs import read_cleaned, read_own
 
@@ -103,10 +103,9 @@ def prepare(config: DetectConfig) -> Job:
         "cutoff": config.cutoff,
         "near_duplicates": config.cleaning.near_duplicates != "refuse" and "drop",
     }
-    work = Work("pipelines.detect.classifier", config)
-    job: Job | None = first(
-        "compute", RowWork("detect", work, config.files, together, checks=[partial(check_adapter, config)])
-    )
+    checks = [partial(check_adapter, config)]
+    work = RowWork("detect", "pipelines.detect.classifier", config, config.files, together, checks=checks)
+    job: Job | None = first("compute", work)
     if job:
         return job
     documents, remarks = read_cleaned(config.files, config.columns, config.cleaning)

@@ -170,3 +170,14 @@ def recorded_training(uri: str, *, collective: bool = True) -> AdapterConfig | N
     """How a registered adapter was trained, see `read_setup`; None where it is not recorded."""
     setup = read_setup(uri, collective=collective)
     return setup.training if setup else None
+
+
+def files_of(uri: str) -> dict[str, Path]:
+    """The files of an adapter, and those that travel with it, by name."""
+    files = {path.name: path for path in sorted(tracking.fetch_adapter(uri).iterdir()) if path.is_file()}
+    # A registered adapter has them beside its folder.
+    for name in FILES:
+        file = tracking.fetch_model_file(uri, name)
+        if file:
+            files[name] = file
+    return files

@@ -32,7 +32,7 @@ from pipelines.command.context import stage
 from pipelines.command.deliver import publish, run_name, show, tracked_run
 from pipelines.command.job import Job, api_cost, check_saved, files
 from pipelines.command.output import check_table_path, text_table, write_table
-from pipelines.command.workers import EXAMPLE, RowWork, Work, Worker, identity, table_by_documents
+from pipelines.command.workers import EXAMPLE, RowWork, Worker, identity, table_by_documents
 from pipelines.experiment import detector_settings
 from pipelines.experiment.adapter_files import fetched
 from pipelines.experiment.inputs import continuable, read_cleaned, read_own
@@ -108,7 +108,7 @@ def _by_rows(config: ScoreConfig, *, by_api: bool) -> RowWork:
         # An API has a concurrency of its own.
         together["engine"] = config.shards.engine
         checks.append(partial(service_scorers, config.model, config.api))
-    return RowWork("score", Work(__name__, config), config.data, together, _forget_answers, checks)
+    return RowWork("score", __name__, config, config.data, together, _forget_answers, checks)
 
 
 def _unread(columns: str) -> list[str]:

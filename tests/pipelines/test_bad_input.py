@@ -107,29 +107,21 @@ FILES: dict[str, bytes] = {
 }
 """Files that are wrong in themselves and are no short texts; bad_files.tsv has the others."""
 _HASH = "0" * 64
-_PROVENANCE: dict[str, Any] = {
-    "command": "extract",
-    "command_line": "fsd extract",
-    "inputs": [],
-    "code": {},
-    "libraries": {},
-    "environment": {},
-    "seed": "",
-}
 _MANIFEST = {
-    "version": 1,
+    "version": 2,
     "made_by": "fsd",
     "run": "r",
+    "command": "run",
     "headline": "",
-    "provenance": _PROVENANCE,
-    "weights": [{"role": "model", "name": "nowhere/model", "fingerprint": "", "files": []}],
+    "weights": [{"role": "model", "name": "nowhere/model", "files": {}}],
     "texts": True,
+    "text_hashes": {},
     "files": [],
     "left_out": [],
 }
 BUNDLES = {
     "bundle": _lines(_MANIFEST),
-    "later_bundle": _lines(_MANIFEST | {"version": 2}),
+    "later_bundle": _lines(_MANIFEST | {"version": 3}),
     "bundle_without_texts": _lines(_MANIFEST | {"texts": False}),
     "bundle_leading_out": _lines(_MANIFEST | {"files": [{"path": "../x", "size": 1, "sha256": _HASH}]}),
     "prose_bundle": b"no manifest",

@@ -1,5 +1,6 @@
 """Bundles: made, altered in each part, verified, recomputed; protocols, gates and the page for readers."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -11,9 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from extensions.bundle.container import Bundle
-from extensions.bundle.manifest import Difference, Provenance, Quotations, alterations, differences, read_manifest
-from extensions.bundle.protocol import Protocol, check, recorded
+from extensions.bundle.checking import Bundle
+from extensions.bundle.manifest import Difference, differences
+from extensions.bundle.protocol import Protocol, check
+from extensions.bundle.provenance import settings_in
+from extensions.bundle.quotations import Quotations
 from fsd import tracking
 from fsd.errors import UsageError
 
@@ -71,33 +74,31 @@ def fails(run_command: Callable, capsys: pytest.CaptureFixture) -> Callable[...,
     return run
 
 
-def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_command: Callable, tiny: Path) -> None:
-    manifest = read_manifest((made.bundle() / "manifest.json").read_bytes(), "here")
-    paths = {entry.path for entry in manifest.files}
+def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_command: Callable) -> None:
+    bundle = Bundle.opened(str(made.bundle()))
+    paths = bundle.manifest.hashes.keys()
     assert {"inputs/files-1/new.jsonl", "run/answer.json", "run/config.yaml", "run/report.html"} <= paths
     assert {"run/protocol.json", "run/provenance.json", "run/results.json"} <= paths
-    (texts,) = (file.texts for entry in manifest.provenance.inputs for file in entry.files)
-    assert len(texts) == 20
-    (weights,) = manifest.weights
-    assert "model.safetensors" in {file.name for file in weights.files}
-    assert re.fullmatch("[0-9a-f]{32}", weights.fingerprint)
-    assert {"torch", "numpy"} <= manifest.provenance.libraries.keys()
+    assert [len(texts) for texts in bundle.manifest.text_hashes.values()] == [20]
+    (weights,) = bundle.manifest.weights
+    assert "model.safetensors" in weights.files
+    assert {"torch", "numpy"} <= bundle.provenance.libraries.keys()
     printed = run_command(f"verify {made.bundle()} --sha256 {made.sha256}")
     assert printed.startswith(f"nothing was altered: {len(paths)} files")
     assert "the run is that of the protocol" in printed
 
 
-def test_every_file_that_is_changed_is_found(made: Made, copy: Path) -> None:
-    manifest = read_manifest((copy / "manifest.json").read_bytes(), "here")
-    for entry in manifest.files:
-        path = copy / entry.path
+def test_every_file_that_is_changed_is_found(copy: Path) -> None:
+    bundle = Bundle.opened("bundle")
+    for name in bundle.manifest.hashes:
+        path = copy / name
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        (altered,) = alterations(manifest, Bundle("bundle").files())
-        assert altered.path == entry.path
+        (altered,) = bundle.alterations(None)
+        assert altered.path == name
         assert altered.what.startswith("changed")
         path.write_bytes(content)
-    assert not alterations(manifest, Bundle("bundle").files())
+    assert not bundle.alterations(None)
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -107,20 +108,20 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     file.write_text(json.dumps(content))
 
 
-def consistent(folder: Path) -> None:
-    """An input and the hashes of it in the manifest."""
-    import hashlib
+def replace_file(folder: Path, name: str, content: bytes) -> None:
+    """Another file, with its hash in the manifest."""
+    (folder / name).write_bytes(content)
 
-    path = folder / "inputs/files-1/new.jsonl"
-    path.write_bytes(path.read_bytes() + b'{"text": "another"}\n')
-    new, size = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
-
-    def change(content: dict[str, Any]) -> None:
-        (entry,) = (entry for entry in content["files"] if entry["path"] == "inputs/files-1/new.jsonl")
-        entry |= {"sha256": new, "size": size}
-        content["provenance"]["inputs"][0]["files"][0] |= {"sha256": new, "size": size}
+    def change(manifest: dict[str, Any]) -> None:
+        (entry,) = (entry for entry in manifest["files"] if entry["path"] == name)
+        entry |= {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
 
     edit(folder, change)
+
+
+def consistent(folder: Path) -> None:
+    name = "inputs/files-1/new.jsonl"
+    replace_file(folder, name, (folder / name).read_bytes() + b'{"text": "another"}\n')
 
 
 def link(folder: Path) -> None:
@@ -150,7 +151,7 @@ def test_an_alteration_is_found(kind: str, made: Made, copy: Path, fails: Callab
 
 def test_inputs_other_than_those_that_the_run_recorded_are_found_without_a_hash(copy: Path, fails: Callable) -> None:
     consistent(copy)
-    assert "inputs is other than the run recorded" in fails("verify bundle")
+    assert "new.jsonl is not the file that the run read" in fails("verify bundle")
 
 
 def test_a_zip_file_is_verified_as_a_folder_is(
@@ -180,15 +181,16 @@ def test_texts_can_stand_as_hashes(made: Made, run_command: Callable, tmp_path: 
 
 def test_quotations_are_replaced_in_tables_and_found_on_pages() -> None:
     quotations = Quotations(["One two three, four five six.", "short", "一二三四五六七"])
-    assert quotations.in_file("page.html", b"<td>two three four&#160;five six</td>")
-    assert quotations.in_file("page.html", "<td>二三四五六</td>".encode())
-    assert not quotations.in_file("page.html", b"<td>one two three four</td>")
+    assert quotations.without("page.html", b"<td>two three four&#160;five six</td>") is None
+    assert quotations.without("page.html", "<td>二三四五六</td>".encode()) is None
+    unquoted = {"page.html": b"<td>one two three four</td>", "a.csv": b"n,m\n1, 2\n", "b.json": b"[ 1]"}
+    for name, content in unquoted.items():
+        assert quotations.without(name, content) == content
     table = json.dumps({"a": ["short", "two three four five six", 1, "else"]}).encode()
     hashed = json.loads(quotations.without("a.json", table) or b"")
     assert [str(value)[:7] for value in hashed["a"]] == ["sha256:", "sha256:", "1", "else"]
     text = (quotations.without("a.csv", b"text,n\nshort,3\n") or b"").partition(b",3")[0]
     assert b"sha256:" in text
-    assert quotations.without("page.html", b"") is None
 
 
 def test_a_run_of_an_earlier_release_is_refused_with_what_to_do(
@@ -283,59 +285,17 @@ def test_an_empty_key_hides_no_difference() -> None:
     assert fixed.mismatch(replace(fixed, weights={"m": {"": "1", "a.bin": "2"}})) == "other weights of m ()"
 
 
-@pytest.mark.parametrize(
-    ("command", "configuration", "message"),
-    [
-        ("run", "", "must be its settings by name, in YAML; got None"),
-        ("run", "- a", r"must be its settings by name, in YAML; got \['a'\]"),
-        ("run", "a: [", "must be its settings by name, in YAML; "),
-        ("run", "\x00", "must be its settings by name, in YAML; "),
-    ],
-)
-def test_a_run_that_somebody_else_recorded_is_refused_in_one_line(
-    command: str, configuration: str, message: str
-) -> None:
-    provenance = Provenance(command, "", [], {}, {}, {}, "")
-    with pytest.raises(UsageError, match=message):
-        recorded(provenance, configuration.encode(), {})
-
-
-def test_settings_that_somebody_else_recorded_are_refused_before_the_run_is_repeated(
-    copy: Path, fails: Callable
-) -> None:
-    import hashlib
-
-    file = copy / "run/config.yaml"
-    file.write_text("")
-
-    def change(manifest: dict[str, Any]) -> None:
-        (entry,) = (entry for entry in manifest["files"] if entry["path"] == "run/config.yaml")
-        entry |= {"sha256": hashlib.sha256(b"").hexdigest(), "size": 0}
-
-    edit(copy, change)
-    assert "must be its settings by name, in YAML; got None" in fails("verify bundle --recompute", 2)
-
-
-def test_a_protocol_has_the_level_of_intervals_where_no_setting_is_one() -> None:
-    provenance = Provenance("extract", "", [], {}, {}, {}, "")
-    fixed = recorded(provenance, b"version: 1\nmax-tokens: 9\nout: here\n", {})
-    assert (fixed.level, fixed.settings) == (0.05, {"max_tokens": 9})
+@pytest.mark.parametrize(("content", "got"), [("", "; got None"), ("- a", r"; got \['a'\]"), ("a: [", "; ")])
+def test_settings_that_somebody_else_recorded_are_refused_in_one_line(content: str, got: str) -> None:
+    with pytest.raises(UsageError, match=f"must be its settings by name, in YAML{got}") as refused:
+        settings_in(content.encode())
+    assert "\n" not in str(refused.value)
 
 
 def test_a_protocol_in_the_bundle_that_is_not_of_the_run_is_found(copy: Path, fails: Callable) -> None:
-    import hashlib
-
-    file = copy / "run/protocol.json"
-    content = json.loads(file.read_bytes())
+    content = json.loads((copy / "run/protocol.json").read_bytes())
     content["settings"]["orders"] = 9
-    file.write_text(json.dumps(content))
-    new = hashlib.sha256(file.read_bytes()).hexdigest()
-
-    def change(manifest: dict[str, Any]) -> None:
-        (entry,) = (entry for entry in manifest["files"] if entry["path"] == "run/protocol.json")
-        entry |= {"sha256": new, "size": file.stat().st_size}
-
-    edit(copy, change)
+    replace_file(copy, "run/protocol.json", json.dumps(content).encode())
     assert "protocol.json is not that of the run: it has orders 9; the run has 3" in fails("verify bundle")
 
 
@@ -421,8 +381,8 @@ def test_bundles_of_contamination_verify_and_recompute(
     line += models.format(tiny=tiny, other=other)
     printed = json.loads(run_command(f"{line} --json --report-for reader"))
     run_command(f"bundle {printed['run']['id']} --out evidence.zip")
-    manifest = read_manifest((zipfile.Path("evidence.zip") / "manifest.json").read_bytes(), "here")
-    assert [weights.name for weights in manifest.weights] == re.findall(r"--models? (.*)", line)[0].split()
+    manifest = json.loads((zipfile.Path("evidence.zip") / "manifest.json").read_bytes())
+    assert [weights["name"] for weights in manifest["weights"]] == re.findall(r"--models? (.*)", line)[0].split()
     verified = run_command("verify evidence.zip --recompute")
     assert "recomputed: every number is the same" in verified
     (table,) = printed["tables"].values()

@@ -33,12 +33,12 @@ def write(path, rows):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Chats and pairs of one prompt, and an adapter that was trained on the chosen answers of every other one."""
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Chats and pairs of one prompt."""
     out = tmp_path_factory.mktemp("chats")
-    texts = [document.text.split() for document in corpus() if not document.member][:PAIRS]
+    words = [document.text.split() for document in corpus() if not document.member][:PAIRS]
     chats, pairs = [], []
-    for number, text in enumerate(texts):
+    for number, text in enumerate(words):
         prompt, chosen, rejected = (" ".join(text[begin : begin + 14]) for begin in (0, 14, 28))
         label = {"label": number % 2}
         chats.append({"messages": turns(prompt, chosen), **label})
@@ -61,6 +61,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     write(out / "implicit.jsonl", [{name: row[name] for name in row if name != "prompt"} for row in implicit])
     (out / "t.jinja").write_text(TEMPLATE)
+    return out
+
+
+@pytest.fixture(scope="module")
+def folder(texts: Path) -> Path:
+    """The same, with an adapter that was trained on the chosen answers of every other one."""
+    out = texts
     model = language_model.load(ModelConfig(cache="none", device="cpu", chat_template=str(out / "t.jinja")))
     members = [d.prompt for d in Corpus(read_files([out / "chats.jsonl"], answers=True)) if d.member]
     finetune(model, members, AdapterConfig(epochs=6, learning_rate=1e-2, batch_size=4), seed=0, shown=False)
@@ -89,6 +96,7 @@ def auc(table, column):
     return float((members[:, None] > others[None]).mean())
 
 
+@pytest.mark.slow
 def test_answers_of_chats_are_audited(folder, tmp_path, monkeypatch, capsys):
     table = run(folder, tmp_path, monkeypatch, "chats.jsonl")
     printed = capsys.readouterr().out
@@ -97,6 +105,7 @@ def test_answers_of_chats_are_audited(folder, tmp_path, monkeypatch, capsys):
     assert auc(table, "loss.calibrated") > 0.9
 
 
+@pytest.mark.slow
 def test_alpaca_is_audited_by_its_outputs_after_their_instructions(folder, tmp_path, monkeypatch):
     table = run(folder, tmp_path, monkeypatch, "alpaca.jsonl")
     assert auc(table, "loss.calibrated") > 0.9
@@ -104,6 +113,7 @@ def test_alpaca_is_audited_by_its_outputs_after_their_instructions(folder, tmp_p
     assert prepare(config).read == "prompt from instruction and input, completion from output (Alpaca)"
 
 
+@pytest.mark.slow
 def test_pairs_are_audited_by_their_ratios_and_the_difference(folder, tmp_path, monkeypatch, capsys):
     table = run(folder, tmp_path, monkeypatch, "pairs.jsonl", detection=DetectorConfig(), same_source=True)
     printed = " ".join(capsys.readouterr().out.split())
@@ -119,15 +129,12 @@ def test_pairs_are_audited_by_their_ratios_and_the_difference(folder, tmp_path, 
     assert "models:/" not in printed
 
 
-def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(folder):
+def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(texts):
     from extensions.adapter_audit.preferences import read_pairs
     from fsd.data.readers import read_rows
 
     explicit, implicit = (
-        [
-            (p.chat.turns, p.chat.given, p.rejected.chat.turns, p.text)
-            for p in read_pairs(read_rows([folder / name]), {})
-        ]
+        [(p.chat.turns, p.chat.given, p.rejected.chat.turns, p.text) for p in read_pairs(read_rows([texts / name]), {})]
         for name in ("pairs.jsonl", "implicit.jsonl")
     )
     assert explicit == implicit

@@ -153,7 +153,7 @@ def test_the_served_model_refuses_rows_that_are_read_otherwise(judged, served, m
         ([{"messages": [chat[0], said]}] * 9, "at most 5,000,000 characters together; they have 5,400,"),
         ([{"messages": chat}] * 10_001, "at most 10,000 texts"),
         ([{"messages": chat, "tools": [{"name": "a" * 10**6}]}], "at most 1,000,000 characters; that in row 0 has 1,0"),
-        ([{"messages": [*chat, called | {"weight": 0}]}], "row 0: turn 3 of messages must have role .*'weight'"),
+        ([{"messages": [*chat, called | {"weight": 0}]}], "row 0: messages must be .*2.weight: unexpected"),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:
             asked(served, {"dataframe_records": rows})

@@ -231,9 +231,6 @@ def test_an_answer_ends_at_its_last_token_where_white_space_has_none():
         ChatReader(words, "words", blank).marked(Chat(turns))
 
 
-STRICT = "{% if messages[0].role != 'user' %}{{ raise_exception('Roles must alternate, user first.') }}{% endif %}"
-
-
 REFUSED = [
     ("{{ messages.nothing.at_all }}", "file:7: a chat must suit .* has no attribute 'nothing'"),
     ("{% for m in messages %}", "file:7: a chat must suit .* Unexpected end of template"),
@@ -257,13 +254,6 @@ def test_a_template_that_cannot_write_a_chat_is_refused_in_one_line(template, me
     with pytest.raises(UsageError, match=message) as caught:
         ChatReader(tokenizer, "tiny", template).marked(chat)
     assert "\n" not in str(caught.value)
-
-
-def test_turns_that_the_template_refuses_are_named_by_row_and_reason(tokenizer):
-    template = "{% if messages[0].role != 'user' %}{{ raise_exception('Roles must\n alternate.') }}{% endif %}" + CHATML
-    chat = Chat((Turn("assistant", "I begin."), Turn("user", "You?")), origin="file:7")
-    with pytest.raises(UsageError, match=r"^file:7: a chat must suit the .* of 'tiny'; Roles must alternate\.$"):
-        ChatReader(tokenizer, "tiny", template).marked(chat)
 
 
 def test_a_model_reads_chats_by_a_given_template(tiny, tmp_path):

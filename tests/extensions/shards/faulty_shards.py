@@ -52,7 +52,7 @@ def open_worker(config):
 
 
 if __name__ == "__main__":
-    work = score.Work
-    score.Work = lambda _, config: work("faulty_shards", config)
+    work = score.RowWork
+    score.RowWork = lambda command, _, *settings: work(command, "faulty_shards", *settings)
     sys.argv = ["fsd", *sys.argv[1:]]
     program.main()
