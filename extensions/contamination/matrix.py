@@ -3,7 +3,7 @@
 A cell that an earlier run has finished is not computed again: its tag is a hash of the weights, texts and settings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import pandas as pd
 
 from extensions.contamination import accuracy
 from extensions.contamination.dataset import Cell, examine, read
-from extensions.contamination.report import report
+from extensions.contamination.report import P_AND_POWER, report
 from extensions.contamination.settings import ContaminationConfig
 from fsd import tracking
 from fsd.config import flags
@@ -21,7 +21,7 @@ from fsd.errors import UsageError
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.plugs import entry_of
 from fsd.progress import note
-from fsd.reporting.report import Column, Report, Section, Table, p_value
+from fsd.reporting.report import Column, Report, Section, Table
 from fsd.scoring.model import Model
 from fsd.statistics.multiplicity import holm
 from fsd.token_stats import Prompt
@@ -44,30 +44,27 @@ CAPTION = (
 
 def prepare(config: ContaminationConfig) -> Job:
     """The job of a single data set and model, or of all cells, each of which is read and checked."""
-    models = config.models or (config.model.model,)
-    for name, entries in (("models", models), ("files", config.files)):
-        if len(set(entries)) < len(entries):
-            raise UsageError(f"{name} must be different; got {', '.join(entries)}")
+    models = dict.fromkeys(config.models or (config.model.model,))
+    files = dict.fromkeys(config.files)
     if len(models) > 1 and any(name.startswith("api:") for name in models):
         raise UsageError(f"models must be on this machine, or one alone behind an API; got {', '.join(models)}")
-    configs = [of_cell(config, model, file) for model in models for file in config.files]
+    configs = [of_cell(config, model, file) for model in models for file in files]
     if len(configs) == 1:
         cell = read(configs[0])
-        job = cell.job(partial(run, cell))
-        return replace(job, asked=partial(_cost, [cell]), read=read_otherwise(cell.suspect))
+        return replace(cell.job(partial(run, cell)), asked=partial(_cost, [cell]), read=read_otherwise(cell.suspect))
     cells = list(map(_read, configs))
     jobs = [cell.job(partial(run, cell)) for cell in cells]
     # The first cells are those of the first model; the others are checked before any is computed.
-    files = len(config.files)
-    notes = dict.fromkeys(line for job in jobs[:files] for line in job.notes)
+    first = jobs[: len(files)]
+    notes = dict.fromkeys(line for job in first for line in job.notes)
     return replace(
-        jobs[0],
+        first[0],
         work=partial(run_all, config, cells),
-        reads={"data sets": names([job.reads["data set"] for job in jobs[:files]]), "models": names(models)},
+        reads={"data sets": names([job.reads["data set"] for job in first]), "models": names(list(models))},
         parts=lambda: jobs,
         notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
-        asked=partial(_cost, cells[:files]),
-        checks=[job.check for job in jobs[files::files]],
+        asked=partial(_cost, cells[: len(files)]),
+        checks=[job.check for job in jobs[len(files) :: len(files)]],
     )
 
 
@@ -204,29 +201,20 @@ def _conclusions(found: Sequence[str], frame: pd.DataFrame, config: Contaminatio
 def _table(frame: pd.DataFrame) -> Table:
     """One line a cell; those of tasks have an accuracy, too."""
     columns = [
-        Column("model", partial(_cell, "{model}"), words=True),
-        Column("data set", partial(_cell, "{data_set}"), words=True),
-        Column("share [95 % CI]", partial(accuracy.interval, name="share")),
-        Column("p", lambda line: p_value(line["p"])),
-        Column("p (Holm)", lambda line: p_value(line["p_holm"])),
+        Column("model", words=True),
+        Column("data set", "data_set", words=True),
+        Column("share [95 % CI]", lambda line: accuracy.interval(line._asdict(), "share")),
+        *P_AND_POWER,
     ]
-    for times, word in TIMES.items():
-        columns.append(Column(f"power, {word}", partial(_cell, f"{{power_{times}:.0%}}")))
     caption = CAPTION
     if "accuracy_seen_items" in frame:
         caption += f" Accuracies come with their number of items. {accuracy.EASY}"
         for side, title in accuracy.SIDES.items():
-            columns.append(Column(f"accuracy, {title}", partial(accuracy.of_side, name=f"accuracy_{side}")))
-    return Table(
-        frame.to_dict("records"),
-        columns,
-        caption=caption,
-        title="models and data sets",
-        name="results",
-        frame=frame,
-        kept=(0, 1, 4, 2, 5, 3),
-    )
+            of_side = partial(_accuracy, f"accuracy_{side}")
+            columns.append(Column(f"accuracy, {title}", of_side))
+    kept = (0, 1, 4, 2, 5, 3)
+    return Table(frame, columns, caption=caption, title="models and data sets", name="results", kept=kept)
 
 
-def _cell(form: str, line: Mapping[str, object]) -> str:
-    return form.format(**line)
+def _accuracy(name: str, line: Any) -> str:
+    return accuracy.of_side(line._asdict(), name)

@@ -25,13 +25,12 @@ def power_cell(line: tuple[object, ...]) -> str:
     return " / ".join(f"{share:.0%}" for share in shares)
 
 
+P_AND_POWER = [p_column("p", "p"), p_column("p (Holm)", "p_holm"), Column("power", power_cell, words=True)]
 COLUMNS = [
     Column("test", "name"),
     Column("statistic", words=True),
     Column("compared with", "null", words=True),
-    p_column("p", "p"),
-    p_column("p (Holm)", "p_holm"),
-    Column("power", power_cell, words=True),
+    *P_AND_POWER,
 ]
 CAPTION = (
     "p is the chance of such a result, or a clearer one, if the model was not trained on the data set; p (Holm) is "

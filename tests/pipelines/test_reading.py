@@ -85,7 +85,7 @@ def test_an_audit_takes_sides_and_texts_to_judge(tmp_path):
         adapter="none",
         fpr=0.2,
     )
-    parts, judged = texts_of(config)
+    parts, judged, _ = texts_of(config)
     assert len(parts.judged) == 80
     assert len(judged) == 3
 

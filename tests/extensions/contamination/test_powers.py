@@ -20,12 +20,12 @@ def agrees(measured: Measured) -> bool:
     return found.low - 0.06 <= mean <= found.high + 0.06
 
 
-@pytest.mark.parametrize("shift", [0.0, READ_CANARY[2], READ_CANARY[5]])
+@pytest.mark.parametrize("shift", [0.0, READ_CANARY[5]])
 def test_the_exact_test_finds_what_is_stated(shift: float) -> None:
     assert agrees(canaries(shift, 3, 100, np.random.default_rng(1)))
 
 
-@pytest.mark.parametrize("shift", [0.0, READ[1], READ[5]])
+@pytest.mark.parametrize("shift", [0.0, READ[5]])
 def test_dataset_inference_finds_what_is_stated(shift: float) -> None:
     assert agrees(data_sets(shift, 3, 100, np.random.default_rng(1)))
 
