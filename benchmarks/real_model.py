@@ -20,6 +20,7 @@ import pandas as pd
 from tyro.conf import arg
 
 from extensions.adapter_audit import audit
+from extensions.adapter_audit.report import detectors_table
 from extensions.adapter_audit.settings import AuditConfig
 from extensions.canary import demo, rank
 from extensions.canary.files import Canaries
@@ -143,8 +144,8 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
     config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.target.seed, validation=0.2)
     # Both sides are later texts, so that they differ in the training alone.
-    parts = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
-    return audit.detectors_table(audit.measure(parts, [], open_model(cell.config.model, local=model).audited(), config))
+    inputs = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
+    return detectors_table(audit.measure(inputs, open_model(cell.config.model, local=model).audited(), config))
 
 
 def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -> Report:

@@ -88,9 +88,10 @@ def declare(folder: Path, name: str, form: dict[str, str], texts: Sequence[str],
 def row(name: str, test: Sequence[Document], known: Sequence[Document], model: Model, run: Benchmark, corpus: Path):  # type: ignore[no-untyped-def]
     """What each test says of a task."""
     texts = [document.text for document in test]
-    p, z = exchangeability(texts, model.scorers["base"], shard=run.shard, orders=run.orders, seed=run.seed)
+    p, z, _ = exchangeability(texts, model.scorers["base"], shard=run.shard, orders=run.orders, seed=run.seed)
     found = [detectors.load(name) for name in ("loss", "min_k", "zlib")]
-    inference, verdict, _ = inference_test(Corpus(test), Corpus(known), found, model, run.seed)
+    scored = model.plan(found, texts + [document.text for document in known]).score()
+    inference, verdict = inference_test(Corpus(test), Corpus(known), scored, run.seed)
     passages = [Passage(text) for text in json.loads(corpus.read_text(encoding="utf-8"))]
     shared = list(overlap([Passage(text) for text in texts], passages))
     share = sum(one.found for one in shared) / sum(one.ngrams for one in shared)

@@ -282,7 +282,7 @@ def audits(seed: int, size: Size) -> list[dict[str, Any]]:
         opened = open_model(SETTINGS, states=STATES, local=model)
         if not epochs:
             opened = replace(opened, scorers={**opened.scorers, "tuned": opened.scorers["base"]})
-        results = audit.measure(parts, [], opened.audited(), config)
+        results = audit.measure(audit.Inputs(parts), opened.audited(), config).results
         best = results.calibration.detector
         numbers = by_key(results.table)
         test = results.scores[results.scores["split"] == "test"]

@@ -61,3 +61,8 @@ class AuditConfig:
     def places(self) -> tuple[str, ...]:
         """All files and folders of texts."""
         return (*self.data, *self.members, *self.nonmembers)
+
+    @property
+    def name(self) -> str:
+        """The fine-tuned model's."""
+        return str(self.adapter or self.tuned)

@@ -9,49 +9,46 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.random import default_rng
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from fsd.errors import UsageError, at_least
 from fsd.statistics.ranks import combined_p, z_scores
-from fsd.token_stats import FloatArray, IntArray, Prompt, Prompts, Scorer
+from fsd.token_stats import Prompt, Scorer
 
 BREAK = "\n\n"
 """Between texts that are read one after the other."""
 FEWEST = 5
 """Smallest number of texts in a set that is given one number."""
+Floats = NDArray[np.float64]
 
 
 def exchangeability(
     texts: Sequence[str], scorer: Scorer, *, shard: int = 5, orders: int = 19, seed: int = 0
-) -> tuple[float, float]:
+) -> tuple[float, float, list[Floats]]:
     """Test whether a model prefers the published order of a data set to random orders.
 
     Each shard of consecutive texts is read in its published order and in random ones. If the model was not trained on
     the data set, all orders of exchangeable texts are equally likely to be the most probable one, so the rank test of
-    `combined_p` over shards is exact. Gives the p-value, and the mean over shards of the published order's z-score.
+    `combined_p` over shards is exact. Gives the p-value, the mean over shards of the published order's z-score, and for
+    each shard the log-probability of its published order and of the random ones.
     """
-    return order_p(order_sums(texts, scorer, shard=shard, orders=orders, seed=seed), seed=seed)
-
-
-def order_sums(texts: Sequence[str], scorer: Scorer, *, shard: int, orders: int, seed: int) -> list[FloatArray]:
-    """Log-probability of each shard in its published order, which comes first, and in random ones."""
     prompts = order_prompts(texts, shard=shard, orders=orders, seed=seed)
     # Sums, not means: the orders of a shard share their texts, so a sum is the probability of reading them so.
     sums = np.array([stats.logp.sum() for stats in scorer(prompts)])
-    return list(sums.reshape(-1, orders + 1))
+    shards = list(sums.reshape(-1, orders + 1))
+    # The published order comes before the random ones of its shard.
+    p = combined_p(shards, [0] * len(shards), seed=seed)
+    return p, float(np.mean([z_scores(of_shard)[0] for of_shard in shards])), shards
 
 
 def order_prompts(texts: Sequence[str], *, shard: int, orders: int, seed: int) -> list[Prompt]:
-    """What `order_sums` reads: the shards one after the other, each in all its orders."""
-    if shard < 2 or orders < 1:
-        raise UsageError(f"shard must be at least 2 texts and orders at least 1; got {shard} and {orders}")
-    # The texts after the last full shard are not read: a shorter shard would have fewer orders.
-    count = len(texts) // shard
-    if count < 2:
-        raise UsageError(f"an ordered data set must fill 2 shards of {shard} texts; got {len(texts)} texts")
+    """What `exchangeability` reads: the shards one after the other, each in all its orders."""
+    check_order(len(texts), shard=shard, orders=orders)
     rng = default_rng(seed)
     prompts = []
-    for start in range(0, count * shard, shard):
+    # The texts after the last full shard are not read: a shorter shard would have fewer orders.
+    for start in range(0, len(texts) - shard + 1, shard):
         published = texts[start : start + shard]
         prompts.append(Prompt(BREAK.join(published)))
         for _ in range(orders):
@@ -60,36 +57,36 @@ def order_prompts(texts: Sequence[str], *, shard: int, orders: int, seed: int) -
     return prompts
 
 
-def order_p(logp: Sequence[FloatArray], *, seed: int) -> tuple[float, float]:
-    """The test of `exchangeability` on the log-probabilities that `order_sums` gives."""
-    count = len(logp)
-    # The published order comes before the random ones of its shard.
-    z = np.mean([z_scores(of_shard)[0] for of_shard in logp])
-    return combined_p(logp, [0] * count, seed=seed), float(z)
+def check_order(texts: int, *, shard: int, orders: int) -> None:
+    """Refuse a data set of fewer than two shards, and shards and orders of which there must be more."""
+    at_least(1, orders=orders)
+    at_least(2, shard=shard)
+    if texts < 2 * shard:
+        raise UsageError(f"data must fill 2 shards of {shard} texts; got {texts} texts")
 
 
-def equal_sets(suspects: int, nonmembers: int, sets: int, *, seed: int = 0) -> tuple[IntArray, list[IntArray]]:
-    """Draw equally large sets: one of the suspect texts, and R = `sets` disjoint ones of those known to be non-members.
+def equal_sets(suspect: Sequence[str], nonmembers: Sequence[str], sets: int, *, seed: int = 0) -> list[list[str]]:
+    """Draw equally large sets: one of the suspect texts, then R = `sets` disjoint ones of known non-members.
 
-    Gives the indices of each; all are of the size min(`suspects`, ⌊`nonmembers` / R⌋). The smallest p-value is
-    1 / (R + 1).
+    All are of the size min(N, ⌊M / R⌋) of N suspect texts and M non-members. The smallest p-value is 1 / (R + 1).
     """
     at_least(1, sets=sets)
-    size = min(suspects, nonmembers // sets)
+    size = min(len(suspect), len(nonmembers) // sets)
     if size < FEWEST:
         refusal = (
             f"a rank among {sets} sets must have at least {FEWEST} suspect texts and {FEWEST * sets} known "
-            f"non-members of different families; got {suspects} and {nonmembers}"
+            f"non-members of different families; got {len(suspect)} and {len(nonmembers)}"
         )
-        possible = nonmembers // FEWEST
-        if possible and suspects >= FEWEST:
+        possible = len(nonmembers) // FEWEST
+        if possible and len(suspect) >= FEWEST:
             refusal += f": --sets {possible} works, but then no rank can give a p-value below 1/{possible + 1}"
         raise UsageError(refusal)
     rng = default_rng(seed)
     # The known texts are drawn first; in the other order the same seed would give other sets than it did.
-    order = rng.permutation(nonmembers)
-    drawn = rng.permutation(suspects)[:size]
-    return drawn, np.split(order[: size * sets], sets)
+    order = rng.permutation(len(nonmembers))
+    drawn = [suspect[index] for index in rng.permutation(len(suspect))[:size]]
+    known = [nonmembers[index] for index in order[: size * sets]]
+    return [drawn, *(known[start : start + size] for start in range(0, size * sets, size))]
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
@@ -99,14 +96,14 @@ def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0
     and disturb what the model holds of it: higher = more likely read.
     """
     prompts = codec_prompts(texts, shots=shots, seed=seed)
-    alone = _mean_logp(list(map(Prompt, texts)), scorer)
-    return float(np.mean(_mean_logp(prompts, scorer) < alone))
+    logp = np.array([stats.logp.mean() for stats in scorer(prompts)])
+    return float(np.mean(logp[len(texts) :] < logp[: len(texts)]))
 
 
 def codec_prompts(texts: Sequence[str], *, shots: int, seed: int) -> list[Prompt]:
-    """What `codec` reads besides the texts alone: each text after others of its set."""
+    """What `codec` reads: the texts alone, and then each after others of its set."""
     rng = default_rng(seed)
-    prompts = []
+    prompts = list(map(Prompt, texts))
     for place, text in enumerate(texts):
         # A text after itself would be repeated, and probable for that reason alone.
         eligible = np.delete(np.arange(len(texts)), place)
@@ -116,12 +113,7 @@ def codec_prompts(texts: Sequence[str], *, shots: int, seed: int) -> list[Prompt
     return prompts
 
 
-def _mean_logp(prompts: Prompts, scorer: Scorer) -> FloatArray:
-    """(N,) mean log-probability of the tokens of each prompt."""
-    return np.array([stats.logp.mean() for stats in scorer(prompts)])
-
-
-def kernel_divergence(base: FloatArray, tuned: FloatArray) -> float:
+def kernel_divergence(base: Floats, tuned: Floats) -> float:
     """Kernel divergence score: how little fine-tuning on a set moves its texts against each other.
 
     With Φ_ij = exp(−γ |z_i − z_j|²) of the embeddings before fine-tuning and Φ' of those after it, the score is

@@ -1,47 +1,40 @@
-"""Several models, and several data sets: one table of the tests, each cell in a run of its own below the command's.
+"""The command: one data set and one model, or one table of several, each cell in a run of its own below the command's.
 
 A cell that an earlier run has finished is not computed again: its tag is a hash of the weights, texts and settings.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from extensions.contamination import accuracy, dataset
-from extensions.contamination.dataset import Inputs
+from extensions.contamination import accuracy
+from extensions.contamination.dataset import Cell, examine, read
+from extensions.contamination.report import P_AND_POWER, report
 from extensions.contamination.settings import ContaminationConfig
 from fsd import tracking
-from fsd.config import ModelConfig, flags
-from fsd.data.documents import Document, content_hash
+from fsd.config import flags
+from fsd.data.reading import read_otherwise
 from fsd.errors import UsageError
-from fsd.evaluation.findings import AGAINST, Finding, as_findings
-from fsd.models.devices import resolve_precision
-from fsd.models.language_model import load_tokenizer
-from fsd.net.hub import model_size, weights_file
+from fsd.evaluation.findings import AGAINST, Finding
 from fsd.plugs import entry_of
 from fsd.progress import note
-from fsd.reporting.report import Report, Section, Table, p_value, plain
-from fsd.scores import BASE
-from fsd.scoring.model_checks import check_model
-from fsd.scoring.services import Cost
-from fsd.scoring.token_frequencies import fingerprint
-from fsd.statistics.intervals import Estimate
+from fsd.reporting.report import Column, Report, Section, Table
+from fsd.scoring.model import Model
 from fsd.statistics.multiplicity import holm
+from fsd.token_stats import Prompt
 from fsd.tracking import Run, RunRecord
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, finished_cells, publish, run_name
-from pipelines.command.job import Job, names
-from pipelines.experiment.detector_settings import shots_of
+from pipelines.command.job import Job, api_cost, names
 from pipelines.experiment.examination import examination, open_examined
-from pipelines.experiment.experiment import read_besides, tag, weights_of
 from pipelines.experiment.power_sentences import TIMES
 
-HEADINGS = ["model", "data set", "share [95 % CI]", "p", "p (Holm)"]
+TASK = "contamination"
+COLUMNS = {"contamination": "", "contamination_power": "", "contamination_accuracy": "accuracy_"}
+"""Group of a run's numbers → what the columns of the table begin with."""
 CAPTION = (
     "p is the smallest p-value of a cell, corrected for its tests; p (Holm) is corrected for the number of cells as "
     "well. The share of the data set that was used means something beside a small p alone. Power is the share of data "
@@ -49,298 +42,179 @@ CAPTION = (
 )
 
 
-class Cell(NamedTuple):
-    """One data set and one model, and the tag by which its finished run is found."""
-
-    config: ContaminationConfig
-    inputs: Inputs
-    tag: str
-
-    @property
-    def name(self) -> str:
-        """The model and the data set."""
-        return f"{self.config.model.model} on {self.config.files[0]}"
-
-
 def prepare(config: ContaminationConfig) -> Job:
     """The job of a single data set and model, or of all cells, each of which is read and checked."""
-    models = config.models or (config.model.model,)
-    if len(models) == 1 and len(config.files) == 1:
-        return dataset.prepare(_cell_config(config, models[0], config.files[0]))
-    _check(models, config.files)
-    cells = []
-    for model in models:
-        cells += [_cell(_cell_config(config, model, file)) for file in config.files]
-    return _job(config, cells, models)
-
-
-def _check(models: Sequence[str], files: Sequence[str]) -> None:
-    """Refuse what stands twice, and several models of which one is behind an API."""
-    for name, entries in (("models", models), ("files", files)):
-        if len(set(entries)) < len(entries):
-            raise UsageError(f"{name} must be different; got {', '.join(entries)}")
+    models = dict.fromkeys(config.models or (config.model.model,))
+    files = dict.fromkeys(config.files)
     if len(models) > 1 and any(name.startswith("api:") for name in models):
         raise UsageError(f"models must be on this machine, or one alone behind an API; got {', '.join(models)}")
-
-
-def _job(config: ContaminationConfig, cells: Sequence[Cell], models: Sequence[str]) -> Job:
-    """What all cells cost: the jobs of one model's data sets together, as often as there are models."""
-    # The first cells are those of the first model.
-    of_first_model = cells[: len(config.files)]
-    jobs = [dataset.job(cell.config, cell.inputs, _no_work) for cell in of_first_model]
-    texts: list[str] = []
-    trained: list[str] = []
-    notes = []
-    passes = Counter[str]()
-    for job in jobs:
-        texts += job.texts or ()
-        trained += job.trained
-        notes += [line for line in job.notes if line not in notes]
-        passes.update(job.passes)
-    notes.append(f"{len(cells)} cells; those that an earlier run has finished are not computed again")
-    return Job(
-        partial(run, config, cells),
-        {"data sets": names([job.reads["data set"] for job in jobs]), "models": names(models)},
-        jobs[0].model,
-        texts=texts,
-        passes=passes,
-        trained=trained,
-        training=config.training,
-        rounds=len(models),
-        experiment=f"fsd-{config.domain}",
-        notes=notes,
-        api=config.api,
-        asked=partial(_asked, jobs),
-        checks=[partial(_check_model, replace(config.model, model=model)) for model in models[1:]],
+    configs = [of_cell(config, model, file) for model in models for file in files]
+    if len(configs) == 1:
+        cell = read(configs[0])
+        return replace(cell.job(partial(run, cell)), asked=partial(_cost, [cell]), read=read_otherwise(cell.suspect))
+    cells = list(map(_read, configs))
+    jobs = [cell.job(partial(run, cell)) for cell in cells]
+    # The first cells are those of the first model; the others are checked before any is computed.
+    first = jobs[: len(files)]
+    notes = dict.fromkeys(line for job in first for line in job.notes)
+    return replace(
+        first[0],
+        work=partial(run_all, config, cells),
+        reads={"data sets": names([job.reads["data set"] for job in first]), "models": names(list(models))},
+        parts=lambda: jobs,
+        notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
+        asked=partial(_cost, cells[: len(files)]),
+        checks=[job.check for job in jobs[len(files) :: len(files)]],
     )
 
 
-def _asked(jobs: Sequence[Job]) -> Cost:
-    """What an API is asked about all data sets; several models are on this machine."""
-    total = Cost()
-    for job in jobs:
-        if job.asked:
-            total = total.plus(job.asked())
-    return total
-
-
-def _check_model(model: ModelConfig) -> None:
-    """Refuse a model that could not be opened once those before it are computed."""
-    check_model(model)
-    # The tokenizer of one that is not here yet is read after its download.
-    if model_size(model.model, model.revision) and not weights_file(model.model):
-        load_tokenizer(model.model, revision=model.revision)
-
-
-def _no_work() -> None:
-    """The work of a job that is asked for its cost alone: the cells are computed by the job of the table."""
-
-
-def _cell_config(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
+def of_cell(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
-    nonmembers = []
+    known = []
     for place in config.known:
         entry = entry_of(place)
-        of_other = entry and entry.split_of not in ("", file)
-        if not of_other:
-            nonmembers.append(place)
-    return replace(config, files=(file,), models=(), known=tuple(nonmembers), model=replace(config.model, model=model))
+        if not entry or entry.split_of in ("", file):
+            known.append(place)
+    return replace(config, files=(file,), models=(), known=tuple(known), model=replace(config.model, model=model))
 
 
-def _cell(config: ContaminationConfig) -> Cell:
+def _read(config: ContaminationConfig) -> Cell:
+    """The texts of a cell of several, which a refusal names."""
     try:
-        inputs = dataset.read(config)
+        return read(config)
     except UsageError as error:
         raise UsageError(f"{config.model.model} on {config.files[0]}: {error}") from error
-    return Cell(config, inputs, result_key(config, inputs))
 
 
-def result_key(config: ContaminationConfig, inputs: Inputs) -> str:
-    """The tag of a cell: a hash of all that its numbers depend on, of weights and texts themselves, not of their names.
-
-    It has no `known`, `columns`, `cutoff`, `near_duplicates`: they choose the texts, which are in it. Nor `chats`,
-    `chat_template`: a chat is read as its words. Nor `samples`, `neighbours`: no cheap detector takes them. Nor
-    `domain`, `answers`, `cache`, `max_batch_tokens`, and how fast an API is asked: they change no number.
-    """
-    model = config.model
-    device, dtype = resolve_precision(model)
-    content: dict[str, Any] = dict(read_besides(model, inputs.detectors))
-    # What is behind an API has no other identity than its name.
-    content["model"] = model.model
-    if not model.by_api:
-        content["model"] = weights_of(model.model, model.revision)
-    content["precision"] = [device.type, str(dtype), model.bits]
-    content["first token"] = model.first_token
-    content["api"] = [config.api.base_url, config.api.start_token, _tokenizer(config)]
-    content["texts"] = [list(map(_identity, side)) for side in (inputs.suspect, inputs.nonmembers)]
-    # The tests compare base scores alone.
-    content["detectors"] = {detector.name: dict(detector.settings_in(BASE)) for detector in inputs.detectors}
-    content["shots"] = shots_of(config.detection, model.model)
-    content["training"] = asdict(config.training)
-    content["tests"] = [config.shard, config.orders, config.sets, config.level, config.seed]
-    # A cell that was finished before accuracy was computed is computed again; others are as they were.
-    if inputs.questions:
-        content["questions"] = [question.prompts for question in inputs.questions]
-    return tag(content)
-
-
-def _identity(document: Document) -> tuple[str, str, str]:
-    """What moves the numbers of a text; where it was read does not."""
-    return content_hash(document.text), document.group, str(document.date)
-
-
-def _tokenizer(config: ContaminationConfig) -> str:
-    """Hash of the tokenizer by which texts are sent to an API; "" without one."""
-    if not config.api.tokenizer:
-        return ""
-    tokenizer, _ = load_tokenizer(config.api.tokenizer, revision=config.model.revision)
-    return fingerprint(tokenizer, special=True)
-
-
-def run(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
-    """Compute the cells that no earlier run has finished, and print one table."""
-    with examination(config, "contamination", config.files) as tracked:
-        finished = finished_cells(tracked, task="contamination")
-        for _, group in groupby(cells, key=lambda cell: cell.config.model.model):
-            of_model = list(group)
-            left = [cell for cell in of_model if cell.tag not in finished]
-            for cell in of_model:
-                if cell not in left:
-                    note(f"{cell.name}: finished by run {finished[cell.tag].id}")
-            _compute(left, tracked)
-        finished = finished_cells(tracked, task="contamination")
-        deliver(report(config, cells, [finished[cell.tag] for cell in cells]), tracked)
-
-
-def _compute(cells: Sequence[Cell], parent: Run) -> None:
-    """Run the cells of one model, each in a run nested below the parent."""
-    if not cells:
-        return
-    with stage("model"):
-        model = open_examined(cells[0].config, cells[0].config.files[0])
+def _cost(cells: Sequence[Cell]) -> Any:
+    """What an API is asked about all data sets, each prompt once."""
+    config = cells[0].config
+    asked: dict[str, dict[Prompt, None]] = {}
     for cell in cells:
-        config = cell.config
-        name = run_name(config.model.model, config.files, "contamination")
-        experiment = parent.experiment
-        with tracking.run(
-            experiment,
-            name,
-            params=flags(config),
-            tags={"task": "contamination", "kind": "cell", "cell": cell.tag, "model": config.model.model},
-            parent=parent,
-        ) as opened:
-            with stage("scoring"):
-                inputs = cell.inputs.planned(config, model)
-                examined = dataset.examine(config, inputs, model)
-            publish(dataset.report(examined, config, inputs.doubts, inputs.remarks), opened)
-        # The table is made of what is stored.
-        opened.check()
-        note(f"{cell.name}: done")
+        for name, prompts in cell.asked().items():
+            asked.setdefault(name, {}).update(prompts)
+    return api_cost(config.model, config.api, lambda: asked)
 
 
-def report(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
+def run(cell: Cell) -> None:
+    """Open the model, run the tests, track and print."""
+    config = cell.config
+    with stage("model"):
+        model = open_examined(config, config.files[0])
+        plan = cell.plan(model)
+    with examination(config, TASK, config.files) as tracked:
+        with stage("scoring"):
+            examined = examine(cell, model, plan)
+        deliver(partial(report, examined, cell), tracked)
+
+
+def run_all(config: ContaminationConfig, cells: Sequence[Cell]) -> None:
+    """Compute the cells that no earlier run has finished, and print one table."""
+    with examination(config, TASK, config.files) as tracked:
+        finished = finished_cells(tracked, task=TASK)
+        opened: dict[str, Model] = {}
+        for cell in cells:
+            if cell.tag in finished:
+                note(f"{cell.name}: finished by run {finished[cell.tag].id}")
+                continue
+            name = cell.config.model.model
+            if name not in opened:
+                # One model at a time.
+                opened.clear()
+                with stage("model"):
+                    opened[name] = open_examined(cell.config, cell.config.files[0])
+            _compute(cell, opened[name], tracked)
+        finished = finished_cells(tracked, task=TASK)
+        deliver(table_of(config, cells, [finished[cell.tag] for cell in cells]), tracked)
+
+
+def _compute(cell: Cell, model: Model, parent: Run) -> None:
+    """Examine a cell in a run nested below the parent."""
+    config = cell.config
+    name = run_name(config.model.model, config.files, TASK)
+    tags = {"task": TASK, "kind": "cell", "cell": cell.tag, "model": config.model.model}
+    with tracking.run(parent.experiment, name, params=flags(config), tags=tags, parent=parent) as opened:
+        with stage("scoring"):
+            examined = examine(cell, model, cell.plan(model))
+        publish(report(examined, cell), opened)
+    # The table is made of what is stored.
+    opened.check()
+    note(f"{cell.name}: done")
+
+
+def table_of(config: ContaminationConfig, cells: Sequence[Cell], records: Sequence[RunRecord]) -> Report:
     """One line a cell, and which of them show that a data set was used."""
-    rows = [_row(cell, record) for cell, record in zip(cells, records, strict=True)]
-    frame = pd.DataFrame(rows)
-    names = [cell.name for cell in cells]
+    frame = pd.DataFrame(map(_row, cells, records))
     # A cell none of whose tests can succeed has no p-value.
-    p_values = pd.Series(frame["p"].to_numpy(float), names).dropna()
-    corrected = holm({str(name): float(p) for name, p in p_values.items()})
-    frame.insert(3, "p_holm", [corrected.get(name) for name in names])
-    shown_trained = [name for name, p in corrected.items() if p <= config.level]
-    tables = [_table(frame)]
-    tables += _accuracies(cells, records)
+    p_values = dict(zip((cell.name for cell in cells), frame["p"].astype(float), strict=True))
+    corrected = holm({name: p for name, p in p_values.items() if pd.notna(p)})
+    frame.insert(3, "p_holm", list(map(corrected.get, p_values)))
+    found = [name for name, p in corrected.items() if p <= config.level]
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
-        findings=_conclusions(shown_trained, frame, config),
-        sections=[Section("Cells", tables=tables)],
+        findings=_conclusions(found, frame, config),
+        sections=[Section("Cells", tables=[_table(frame)])],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
             ("Data sets", ", ".join(config.files)),
             ("Known non-members", ", ".join(config.known) or "none"),
             ("Seed", str(config.seed)),
         ],
-        score=f"{len(shown_trained)} of {len(cells)}",
-        metrics={"contamination/cells": len(cells), "contamination/found": len(shown_trained)},
+        score=f"{len(found)} of {len(cells)}",
+        metrics={"contamination/cells": len(cells), "contamination/found": len(found)},
     )
 
 
-def _row(cell: Cell, record: RunRecord) -> dict[str, str | float | None]:
+def _row(cell: Cell, record: RunRecord) -> dict[str, object]:
     """What the run of a cell found, by column."""
-    metrics = record.metrics
-    row = {"model": cell.config.model.model, "data_set": cell.config.files[0], "p": metrics.get("contamination/p")}
-    for end in ("", "_low", "_high"):
-        row[f"share{end}"] = metrics.get(f"contamination/share{end}")
-    for times in TIMES:
-        row[f"power_{times}"] = metrics.get(f"contamination_power/read_{times}")
-    # Only the cells of tasks have an accuracy.
-    for name, value in metrics.items():
+    row: dict[str, object] = {"model": cell.config.model.model, "data_set": cell.config.files[0]}
+    row |= dict.fromkeys(("p", "share", "share_low", "share_high"))
+    for name, value in record.metrics.items():
         group, _, number = name.partition("/")
-        if group == accuracy.PREFIX:
-            row[f"accuracy_{number}"] = value
+        if group in COLUMNS:
+            row[COLUMNS[group] + number.replace("read_", "power_")] = value
     row["run"] = record.id
     return row
 
 
-def _accuracies(cells: Sequence[Cell], records: Sequence[RunRecord]) -> list[Table]:
-    """The accuracy of the cells that have one, on the items judged seen and on the others."""
-    lines = []
-    for cell, record in zip(cells, records, strict=True):
-        of_cell = accuracy.tracked(record.metrics)
-        if of_cell:
-            lines.append([cell.config.model.model, cell.config.files[0], str(of_cell.seen), str(of_cell.others)])
-    if not lines:
-        return []
-    return [
-        plain(
-            ["model", "data set", "accuracy, items judged seen", "accuracy, other items"],
-            lines,
-            words=(0, 1),
-            caption=f"With 95 % intervals, and numbers of items in brackets. {accuracy.EASY}",
-            title="accuracy on items judged seen and on the others",
-        )
-    ]
-
-
-def _conclusions(shown_trained: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+def _conclusions(found: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
     """The cells with evidence, and the power of those without."""
-    if shown_trained:
-        names = ", ".join(shown_trained)
-        result = f"evidence of training in {len(shown_trained)} of {len(frame)} cells: {names}"
-    else:
-        result = f"no evidence of training in any of {len(frame)} cells; this does not show that there was none"
-    findings = [Finding(f"{result}, at level {config.level:g}, corrected for the number of cells")]
+    result = f"no evidence of training in any of {len(frame)} cells; this does not show that there was none"
+    if found:
+        result = f"evidence of training in {len(found)} of {len(frame)} cells: {', '.join(found)}"
     powers = []
     for times, word in TIMES.items():
         shares = frame[f"power_{times}"]
         powers.append(f"{word} {shares.min():.0%} to {shares.max():.0%}")
-    findings.append(
-        Finding(
-            f"power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
-            f"{', '.join(powers)}; simulated (docs/power.md)",
-            AGAINST,
-        )
+    power = (
+        "power: of data sets seen in training, a cell alone finds about this share, by how often they were seen: "
+        f"{', '.join(powers)}; simulated (docs/power.md)"
     )
-    return findings + as_findings(["the run of each cell has its tests, its doubts and its remarks"])
+    return [
+        Finding(f"{result}, at level {config.level:g}, corrected for the number of cells"),
+        Finding(power, AGAINST),
+        Finding("the run of each cell has its tests, its doubts and its remarks"),
+    ]
 
 
 def _table(frame: pd.DataFrame) -> Table:
-    lines = []
-    for row in frame.to_dict("records"):
-        share = "–"
-        if pd.notna(row["share"]):
-            share = str(Estimate(row["share"], row["share_low"], row["share_high"]))
-        powers = [f"{row[f'power_{times}']:.0%}" for times in TIMES]
-        line = [row["model"], row["data_set"], share, p_value(row["p"]), p_value(row["p_holm"])]
-        lines.append(line + powers)
-    return plain(
-        [*HEADINGS, *(f"power, {word}" for word in TIMES.values())],
-        lines,
-        words=(0, 1),
-        caption=CAPTION,
-        title="models and data sets",
-        name="results",
-        frame=frame,
-        kept=(0, 1, 4, 2, 5, 3),
-    )
+    """One line a cell; those of tasks have an accuracy, too."""
+    columns = [
+        Column("model", words=True),
+        Column("data set", "data_set", words=True),
+        Column("share [95 % CI]", lambda line: accuracy.interval(line._asdict(), "share")),
+        *P_AND_POWER,
+    ]
+    caption = CAPTION
+    if "accuracy_seen_items" in frame:
+        caption += f" Accuracies come with their number of items. {accuracy.EASY}"
+        for side, title in accuracy.SIDES.items():
+            of_side = partial(_accuracy, f"accuracy_{side}")
+            columns.append(Column(f"accuracy, {title}", of_side))
+    kept = (0, 1, 4, 2, 5, 3)
+    return Table(frame, columns, caption=caption, title="models and data sets", name="results", kept=kept)
+
+
+def _accuracy(name: str, line: Any) -> str:
+    return accuracy.of_side(line._asdict(), name)

@@ -95,18 +95,17 @@ def _check_size(table: pd.DataFrame) -> None:
     """Refuse a request that would take the memory or the time of all others; what is no text is refused later."""
     if len(table) > MOST_TEXTS:
         raise UsageError(f"a request must have at most {MOST_TEXTS:,} texts; it has {len(table):,}: send it in parts")
-    total = 0
-    for row, cells in enumerate(table.itertuples(index=False)):
-        length = sum(map(_characters, cells))
-        if length > LONGEST_TEXT:
-            raise UsageError(
-                f"a text must have at most {LONGEST_TEXT:,} characters; that in row {row} has {length:,}: cut it"
-            )
-        total += length
-    if total > MOST_CHARACTERS:
+    lengths = table.map(_characters).sum(axis=1).to_numpy()
+    longest = int(lengths.argmax()) if len(table) else 0
+    if lengths.max(initial=0) > LONGEST_TEXT:
         raise UsageError(
-            f"the texts of a request must have at most {MOST_CHARACTERS:,} characters together; they have {total:,}: "
-            "send it in parts"
+            f"a text must have at most {LONGEST_TEXT:,} characters; that in row {longest} has {lengths[longest]:,}: "
+            "cut it"
+        )
+    if lengths.sum() > MOST_CHARACTERS:
+        raise UsageError(
+            f"the texts of a request must have at most {MOST_CHARACTERS:,} characters together; they have "
+            f"{lengths.sum():,}: send it in parts"
         )
 
 
@@ -125,12 +124,10 @@ def _characters(cell: Any) -> int:
 def _check_answers(table: pd.DataFrame, columns: Sequence[InputColumn]) -> None:
     """Refuse a row without anything to be scored in the columns that the model takes; MLflow drops all others."""
     names = [column.name for column in columns if column.name in ANSWERS]
-    present = [name for name in names if name in table]
-    is_lacking = table[present].isna().all(axis=1)
-    rows = np.flatnonzero(is_lacking).tolist()
+    lacking = np.flatnonzero(table.reindex(columns=names).isna().all(axis=1))
     # A table that has no such column has no rows, either.
-    if not present or rows:
-        number = next(iter(rows), 0)
+    if len(lacking) or table.empty:
+        number = next(iter(lacking.tolist()), 0)
         raise UsageError(f"a row must have {' or '.join(names)} that is not blank; row {number} has none")
 
 

@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,66 +33,59 @@ class HarnessEntry:
     entry: str
 
     @property
-    def name(self) -> str:
-        """The name of the tasks."""
-        # Ours are the beginning and the end, the rest is the harness's own.
-        return self.entry.removeprefix(PREFIX).removesuffix(TRAIN)
-
-    @property
     def split_of(self) -> str:
         """The entry whose training split this one is; "" if it is none."""
-        if self.entry.endswith(TRAIN):
-            return self.entry.removesuffix(TRAIN)
-        return ""
+        return self.entry.removesuffix(TRAIN) if self.entry.endswith(TRAIN) else ""
 
     @property
     def training_split(self) -> str:
-        """The entry of the training split; "" if there is none, this is one, or it cannot be loaded any more."""
-        if self.split_of:
+        """The entry of the training split; "" if there is none, or this is one."""
+        if self.split_of or not all(task.has_training_docs() for task in self._tasks.values()):
             return ""
-        try:
-            tasks = _tasks(self.name).values()
-        except UsageError:
-            return ""
-        if all(task.has_training_docs() for task in tasks):
-            return self.entry + TRAIN
-        return ""
+        return self.entry + TRAIN
+
+    @cached_property
+    def _tasks(self) -> Mapping[str, Any]:
+        # Ours are the beginning and the end, the rest is the harness's own.
+        return _tasks(self.entry.removeprefix(PREFIX).removesuffix(TRAIN))
+
+    def _docs(self) -> Iterator[tuple[str, Any, Doc]]:
+        """Each document after its origin and its task."""
+        for name, task in self._tasks.items():
+            place = f"{PREFIX}{name}"
+            docs = task.eval_docs
+            if self.split_of:
+                if not task.has_training_docs():
+                    raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {name} has none")
+                place += TRAIN
+                docs = task.training_docs()
+            for number, doc in enumerate(docs, 1):
+                yield f"{place}:{number}", task, doc
 
     def rows(self, *, contexts: bool = False) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Each question and its answer as a text, after its origin; with `contexts` the answer after the question."""
-        suffix = TRAIN if self.split_of else ""
-        for name, task in _tasks(self.name).items():
-            if suffix and not task.has_training_docs():
-                raise UsageError(f"task must have a training split to be taken by {TRAIN[1:]}; {name} has none")
-            docs = task.training_docs() if suffix else task.eval_docs
-            for number, doc in enumerate(docs, 1):
-                question, answer = rendered(task, doc)
-                text = {"text": question + answer, "answer": answer}
-                if contexts:
-                    text = {"text": answer, "context": question}
-                yield f"{PREFIX}{name}{suffix}:{number}", text
+        for origin_url, task, doc in self._docs():
+            question, answer = rendered(task, doc)
+            text = {"text": question + answer, "answer": answer}
+            if contexts:
+                text = {"text": answer, "context": question}
+            yield origin_url, text
 
     def questions(self) -> list[Question]:
         """The questions that the harness evaluates, if probabilities of answers decide them; none of other tasks.
 
         The model writes the answers of other tasks itself, or they have no answers.
         """
-        asked = []
-        for name, task in _tasks(self.name).items():
-            if not _is_marked(task):
-                continue
-            for number, doc in enumerate(task.eval_docs, 1):
-                # The same origin as that of its text in `rows`.
-                origin_url = f"{PREFIX}{name}:{number}"
-                asked.append(Question(origin_url, _prompts(task, doc), partial(_mark, task, doc)))
-        return asked
+        return [
+            Question(origin_url, _prompts(task, doc), partial(_mark, task, doc))
+            for origin_url, task, doc in self._docs()
+            if _is_marked(task)
+        ]
 
 
 def entry(place: str) -> HarnessEntry | None:
     """The tasks that an entry of --data names; None for another entry."""
-    if place.startswith(PREFIX):
-        return HarnessEntry(place)
-    return None
+    return HarnessEntry(place) if place.startswith(PREFIX) else None
 
 
 def _is_marked(task: Any) -> bool:
@@ -109,11 +102,7 @@ def _prompts(task: Any, doc: Doc) -> list[Prompt]:
     # An answer without alternatives is one request.
     if not isinstance(requests, list):
         requests = [requests]
-    prompts = []
-    for request in requests:
-        context, answer = request.args
-        prompts.append(Prompt(answer, context))
-    return prompts
+    return [Prompt(answer, context) for context, answer in (request.args for request in requests)]
 
 
 def _mark(task: Any, doc: Doc, answers: Sequence[TokenStats]) -> float:
@@ -121,11 +110,7 @@ def _mark(task: Any, doc: Doc, answers: Sequence[TokenStats]) -> float:
     # An API does not say which token is the likeliest, by which an answer without alternatives is right.
     if task.OUTPUT_TYPE == "loglikelihood" and any(math.isnan(top) for top in answers[0].top):
         return math.nan
-    results = []
-    for answer in answers:
-        probability = float(answer.logp.sum())
-        is_likeliest = bool(answer.predicted.all())
-        results.append((probability, is_likeliest))
+    results = [(float(answer.logp.sum()), bool(answer.predicted.all())) for answer in answers]
     return float(task.process_results(doc, results)[ACCURACY])
 
 

@@ -24,7 +24,6 @@ from rich.text import Text
 
 from fsd.errors import counted, printable
 from fsd.evaluation.findings import Finding
-from fsd.evaluation.rows import Row
 from fsd.statistics.intervals import shortened
 
 PIPE_WIDTH = 160
@@ -232,13 +231,6 @@ class Report:
         for section in self.sections:
             pictures += section.pictures
         return pictures
-
-
-def shown(row: Row | None) -> str:
-    """A number with its interval, or a dash if there is none."""
-    if row is None:
-        return "–"
-    return str(row.estimate)
 
 
 def p_value(p: float | None) -> str:

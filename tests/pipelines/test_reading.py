@@ -7,7 +7,7 @@ import pytest
 
 from extensions.adapter_audit.audit import texts_of
 from extensions.adapter_audit.settings import AuditConfig
-from extensions.contamination import dataset
+from extensions.contamination.dataset import read
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig, ScoreConfig
 from fsd.data.embedded import corpus
@@ -85,7 +85,7 @@ def test_an_audit_takes_sides_and_texts_to_judge(tmp_path):
         adapter="none",
         fpr=0.2,
     )
-    parts, judged = texts_of(config)
+    parts, judged, _ = texts_of(config)
     assert len(parts.judged) == 80
     assert len(judged) == 3
 
@@ -110,10 +110,10 @@ def test_what_was_read_stands_in_the_dry_run_and_at_the_end(tmp_path, monkeypatc
 def test_a_command_reads_the_columns_that_it_uses(tmp_path):
     foreign = {"label": "B", "date": "2019", "source": {"name": "x"}, "context": ["y"]}
     file = write(tmp_path / "a.jsonl", lines({"text": text, **foreign} for text in TEXTS + OTHERS))
-    inputs = dataset.read(ContaminationConfig((file,)))
+    inputs = read(ContaminationConfig((file,)))
     assert [document.member for document in inputs.suspect] == [None] * 12
     with pytest.raises(UsageError, match="label must be 1"):
-        dataset.read(ContaminationConfig((file,), columns="label=label"))
+        read(ContaminationConfig((file,), columns="label=label"))
     config = ScoreConfig((file,), str(tmp_path / "s.csv"))
     with pytest.raises(UsageError, match=r"--columns context=-$"):
         job.prepare(config)

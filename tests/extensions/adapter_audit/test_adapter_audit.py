@@ -12,9 +12,12 @@ from extensions.adapter_audit.audit import prepare
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
+from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.scores import Score
 from fsd.tracking import version_info
+from pipelines.detect.__main__ import DetectConfig
+from pipelines.detect.__main__ import prepare as detect
 
 TRAINED, OTHERS = 40, 40
 
@@ -73,12 +76,14 @@ def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> 
     assert len(pd.read_csv("scores.csv")) == TRAINED + OTHERS
     assert "fine-tuned" in fetch_artifact(run.id, "report.html").read_text()
     assert "can be distinguished from others" in capsys.readouterr().out
+    # A merged model gives the numbers of its adapter; the embedded weights are half precision.
+    prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.csv")).run()
+    columns = ["loss.base", "loss.tuned", "min_k.tuned"]
+    merged, adapter = (pd.read_csv(file)[columns].to_numpy() for file in ("merged.csv", "scores.csv"))
+    assert merged == pytest.approx(adapter, abs=5e-3)
 
 
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
-    from pipelines.detect.__main__ import DetectConfig
-    from pipelines.detect.__main__ import prepare as detect
-
     prepare(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet")).run()
 
     table = pd.read_parquet("scores.parquet")
@@ -119,15 +124,6 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_merged_model_gives_the_numbers_of_its_adapter(folder: Path, there: Path) -> None:
-    prepare(configured(folder, out="adapter.parquet")).run()
-    prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.parquet")).run()
-
-    columns = ["loss.base", "loss.tuned", "min_k.tuned"]
-    merged, adapter = (pd.read_parquet(f"{name}.parquet")[columns] for name in ("merged", "adapter"))
-    assert merged.to_numpy() == pytest.approx(adapter.to_numpy(), abs=5e-3)  # the embedded weights are half precision
-
-
 @pytest.mark.parametrize(
     ("known", "detector"),
     [(0, "wbc"), *(pytest.param(known, name, marks=pytest.mark.slow) for known, name in ((1, "min_k"), (0, "loss")))],
@@ -153,9 +149,6 @@ def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, ca
 
 
 def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there, prose) -> None:
-    from pipelines.detect.__main__ import DetectConfig
-    from pipelines.detect.__main__ import prepare as detect
-
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
     rows = [row if row["label"] else {"text": prose(at, 100), "label": 0} for at, row in enumerate(rows)]
     rows += [{"text": prose(at, 100)} for at in range(100, 112)]
@@ -186,28 +179,32 @@ def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Pat
 
 
 def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, there: Path) -> None:
-    """The same numbers as those of the detector with the base as its reference; `fsd detect` gives them too."""
+    """The same numbers as those of the detector with the base as its reference, after contexts; `detect` has them."""
     from fsd.models import language_model
     from fsd.models.adapters import attach
     from fsd.scoring.model_scorer import ModelScorer
-    from fsd.token_stats import Prompt
     from pipelines.detect.classifier import MembershipClassifier
 
-    prepare(configured(folder, detection=DetectorConfig(detectors="wbc"), out="scores.parquet")).run()
+    rows = map(json.loads, (folder / "data.jsonl").read_text().splitlines())
+    (there / "data.jsonl").write_text("".join(json.dumps({**row, "context": "We show this."}) + "\n" for row in rows))
+    asked = DetectorConfig(detectors="wbc")
+    prepare(configured(folder, data=("data.jsonl",), detection=asked, out="scores.parquet")).run()
 
     table = pd.read_parquet("scores.parquet")
     model = language_model.load(ModelConfig(device="cpu"))
     attach(model, folder / "adapter")
-    prompts = [Prompt(text) for text in table["text"]]
+    of_text = {document.text: document.prompt for document in read_files(["data.jsonl"], answers=True)}
+    prompts = [of_text[text] for text in table["text"]]
     base, tuned = (list(ModelScorer(model, tuned=state)(prompts)) for state in (False, True))
     expected = [detectors.load("wbc").function(one, two) for one, two in zip(tuned, base, strict=True)]
     assert list(table["wbc.calibrated"]) == pytest.approx(expected)
     assert not {"wbc.base", "wbc.tuned"} & set(table)
     assert table.groupby("label")["wbc.calibrated"].mean().diff()[1] > 0.2
-    again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(list(table["text"]))
+    again = MembershipClassifier("models:/fsd-adapter-audit@champion").scores(prompts)
     assert list(again.columns[Score("wbc", "calibrated")]) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(folder: Path, there: Path) -> None:
     """As by the scorer of two models; scores of each alone, which come from the same passes, are as without it."""
     from fsd.models import language_model
@@ -261,11 +258,11 @@ def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return out, texts[110:]
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["all", "three"])
+@pytest.mark.parametrize(
+    "mixed", [pytest.param(False, marks=pytest.mark.slow, id="all"), pytest.param(True, id="three")]
+)
 def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixed, there: Path, capsys) -> None:
     """Neither by the audit nor by `detect` with the registered audit; without a check nearly all would be called."""
-    from pipelines.detect.__main__ import DetectConfig
-    from pipelines.detect.__main__ import prepare as detect
     from pipelines.detect.classifier import MembershipClassifier
 
     folder, unread = capitals

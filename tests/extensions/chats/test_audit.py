@@ -133,35 +133,25 @@ def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(texts):
     from extensions.adapter_audit.preferences import read_pairs
     from fsd.data.readers import read_rows
 
-    explicit, implicit = (
-        [(p.chat.turns, p.chat.given, p.rejected.chat.turns, p.text) for p in read_pairs(read_rows([texts / name]), {})]
-        for name in ("pairs.jsonl", "implicit.jsonl")
-    )
-    assert explicit == implicit
+    def read(name):
+        documents, others = read_pairs(read_rows([folder / name]), {})
+        return [(d.chat.turns, d.chat.given, others[d.text].chat.turns, d.text) for d in documents]
+
+    assert read("pairs.jsonl") == read("implicit.jsonl")
+
+
+UNLIKE = "must come with a column prompt, or be two lists of messages that begin with the same turns"
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"prompt": "a?", "chosen": "b", "rejected": "b"}, "must be two answers; they are the same"),
-        (
-            {"chosen": "a b", "rejected": "a c"},
-            "must come with a column prompt, or be two lists of messages; got 'a b'",
-        ),
+        ({"prompt": "a?", "chosen": "b", "rejected": "b"}, "must be two different answers; got 'b' and 'b'"),
+        ({"prompt": "a?", "chosen": "b", "rejected": None}, "must be two different answers; got 'b' and None"),
         ({"prompt": "a?", "chosen": "b", "rejected": " "}, "completion must be a string that is not blank"),
-        (
-            {"chosen": turns("a?", "b"), "rejected": turns("a?", "b")},
-            "chosen and rejected must be two answers; they are the same",
-        ),
-        (
-            {"chosen": turns("a?", "b"), "rejected": turns("b?", "b")},
-            "chosen and rejected must begin with the same turns, .* their first turns differ",
-        ),
-        ({"chosen": turns("a?", "b"), "rejected": turns("a?", "b")[:1]}, "rejected has none"),
-        (
-            {"prompt": "a?", "chosen": "b", "rejected": None},
-            "chosen and rejected must be two answers; got 'b' and None",
-        ),
+        ({"chosen": "a b", "rejected": "a c"}, UNLIKE),
+        ({"chosen": turns("a?", "b"), "rejected": turns("b?", "b")}, UNLIKE),
+        ({"chosen": turns("a?", "b"), "rejected": turns("a?", "b")[:1]}, UNLIKE),
     ],
 )
 def test_what_is_no_pair_is_refused(row, message, tmp_path):
@@ -178,17 +168,18 @@ def test_the_column_of_the_prompt_of_a_pair_may_be_named():
     from extensions.adapter_audit.preferences import read_pairs
 
     row = {"question": "a?", "prompt": "another", "chosen": "b", "rejected": "c"}
-    (pair,) = read_pairs([("a:1", row)], {"prompt": "question"})
+    (pair,), _ = read_pairs([("a:1", row)], {"prompt": "question"})
     assert [turn.content for turn in pair.chat.turns] == ["a?", "b"]
     with pytest.raises(UsageError, match="a:1: prompt must be in column 'asked'; columns are question, prompt"):
-        list(read_pairs([("a:1", row)], {"prompt": "asked"}))
+        read_pairs([("a:1", row)], {"prompt": "asked"})
     with pytest.raises(UsageError, match=r"columns must not name completion for preference data, .*; got completion=b"):
-        list(read_pairs([("a:1", row)], {"completion": "b"}))
+        read_pairs([("a:1", row)], {"completion": "b"})
 
 
 def test_a_csv_file_has_the_turns_of_pairs_as_json():
     from extensions.adapter_audit.preferences import read_pairs
 
     row = {"chosen": json.dumps(turns("a?", "b")), "rejected": json.dumps(turns("a?", "c"))}
-    (pair,) = read_pairs([("a:1", row)], {})
-    assert [turn.content for turn in pair.rejected.chat.turns] == ["a?", "c"]
+    _, others = read_pairs([("a:1", row)], {})
+    (other,) = others.values()
+    assert [turn.content for turn in other.chat.turns] == ["a?", "c"]

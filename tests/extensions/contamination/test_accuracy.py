@@ -7,53 +7,44 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from extensions.contamination.accuracy import Accuracy, Side, accuracy, tracked
+from extensions.contamination.accuracy import accuracy, interval, of_side
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document
 from fsd.plugs import Question
-from fsd.statistics.intervals import Estimate
 from fsd.token_stats import Prompt
 from fsd.tracking import fetch_artifact
 from fsd.verdicts.dataset_inference import dataset_verdict
 
 
-def items(marks: list[float]) -> tuple[Corpus, list[Question], list[Prompt]]:
-    """A data set with a question of two answers for each text, which are marked as given."""
-    texts = Corpus(Document(f"text {number}", origin_url=f"t:{number}") for number in range(len(marks)))
+def judged(marks: list[float], family_p: list[float]) -> dict[str, float]:
+    """The accuracy of a data set with a question of two answers for each text, which are marked as given."""
+    texts = Corpus(Document(f"text {number}", origin_url=f"t:{number}") for number in range(len(family_p)))
     questions = [
         Question(f"t:{number}", (Prompt("a", "q"), Prompt("b", "q")), lambda answers, mark=mark: mark)
         for number, mark in enumerate(marks)
     ]
-    return texts, questions, []
+
+    def scorer(prompts):
+        assert len(prompts) == 2 * len(marks)
+        return [None] * len(prompts)
+
+    return accuracy(texts, questions, family_p, 0.05, scorer)
 
 
 def test_items_are_judged_by_the_rank_of_their_family() -> None:
-    texts, questions, asked = items([1, 1, 0, 1, 0, 0])
-
-    def scorer(prompts):
-        asked.extend(prompts)
-        return [None] * len(prompts)
-
-    found = accuracy(texts, questions, [0.01, 0.05, 0.05, 0.5, 0.9, 1.0], 0.05, scorer)
-    assert found is not None
-    assert (found.seen.items, found.others.items) == (3, 3)
-    assert found.seen.accuracy is not None
-    assert found.others.accuracy is not None
-    assert found.seen.accuracy.value == pytest.approx(2 / 3)
-    assert found.others.accuracy.value == pytest.approx(1 / 3)
-    assert len(asked) == 12
-    assert tracked(found.metrics) == found
+    found = judged([1, 1, 0, 1, 0, 0], [0.01, 0.05, 0.05, 0.5, 0.9, 1.0])
+    assert (found["seen_items"], found["others_items"]) == (3, 3)
+    assert (found["seen"], found["others"]) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
+    assert interval(found, "seen") == ".67 [.09, .99]"
 
 
 def test_items_without_a_mark_are_on_neither_side() -> None:
-    texts, questions, _ = items([np.nan, 1, 0])
-    found = accuracy(texts, questions[:2], [0.01, 0.9, 0.01], 0.05, lambda prompts: [None] * len(prompts))
-    assert found == Accuracy(Side(0, None), Side(1, Estimate(1.0, pytest.approx(0.025), 1.0)))
-    assert tracked(found.metrics) == found
-    assert str(found.seen) == "– (0)"
-    nothing = accuracy(texts, questions[:1], [0.01] * 3, 0.05, lambda prompts: [None] * len(prompts))
-    assert nothing is None
-    assert tracked({"contamination/p": 0.1}) is None
+    found = judged([np.nan, 1], [0.01, 0.9, 0.01])
+    assert found == {
+        "seen_items": 0, "others_items": 1, "others": 1.0, "others_low": pytest.approx(0.025), "others_high": 1.0
+    }  # fmt: skip
+    assert [of_side(found, side) for side in ("seen", "others", "elsewhere")] == ["– (0)", "1.00 [.03, 1.00] (1)", "–"]
+    assert judged([np.nan], [0.01] * 3) == {}
 
 
 def test_a_family_of_unread_texts_is_judged_seen_as_often_as_the_level_says() -> None:
@@ -70,7 +61,7 @@ def test_a_family_of_unread_texts_is_judged_seen_as_often_as_the_level_says() ->
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_of_models_and_tasks_has_accuracy_beside_it(
-    tiny: Path, other: Path, make_rows: Callable, run_command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, make_rows: Callable, run_command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lm_eval", reason="the extra lm-eval is not installed")
     import yaml
@@ -100,11 +91,11 @@ def test_a_table_of_models_and_tasks_has_accuracy_beside_it(
         }
         Path(f"{name}.yaml").write_text(yaml.safe_dump(declared))
         tasks.append(f"lm-eval:{name}.yaml")
-    line = f"contamination {' '.join(tasks)} --models {tiny} {other} --known {tasks[0]}:train {tasks[1]}:train "
+    line = f"contamination {' '.join(tasks)} --model {tiny} --known {tasks[0]}:train {tasks[1]}:train "
     line += "--orders 1 --sets 1 --detectors loss --device cpu --cache none --batch-size 20 --level .3 --json"
     printed = json.loads(run_command(line))
     cells = printed["tables"]["results"]
-    assert len(cells) == 4
+    assert len(cells) == 2
     for cell in cells:
         assert cell["accuracy_seen_items"] + cell["accuracy_others_items"] == 20
         whole = [cell[f"accuracy_{side}_items"] * (cell.get(f"accuracy_{side}") or 0) for side in ("seen", "others")]

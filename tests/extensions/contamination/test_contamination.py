@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from extensions.contamination.dataset import INFERENCE, Examined, Outcome, corrected, prepare, report
+from extensions.contamination.dataset import INFERENCE, Cell, Examined, Outcome, corrected
+from extensions.contamination.matrix import prepare
+from extensions.contamination.report import report
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
+from fsd.data.corpus import Corpus
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.statistics.intervals import Estimate
@@ -133,18 +136,24 @@ def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, 
     assert "CoDeC has no p-value: a classifier that never sees" in " ".join(capsys.readouterr().out.split())
 
 
+def told(tiny: Path, *outcomes: Outcome, verdict: DatasetVerdict | None = None, **changes: object) -> list[str]:
+    config = configured(tiny, **changes)
+    cell = Cell(config, Corpus(), Corpus(), (), (), ())
+    return report(Examined(corrected(outcomes, config.level, {}), verdict), cell).notes
+
+
 def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -> None:
     outcomes = [Outcome("a", "", "", 0.04), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.01)]
 
-    assert corrected(outcomes)["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
+    assert corrected(outcomes, 0.05, {})["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
 
 
 def test_tests_that_cannot_reach_the_level_are_named_and_not_corrected_for(tiny) -> None:
     outcomes = [Outcome("a", p=0.03), Outcome("b", p=1 / 8, finest=1 / 8), Outcome("c", p=0.5, finest=1 / 8)]
 
-    assert corrected(outcomes, 0.05)["p_holm"].tolist() == pytest.approx([0.03, math.nan, math.nan], nan_ok=True)
-    assert corrected(outcomes, 1 / 8)["p_holm"].tolist() == pytest.approx([0.09, 0.25, 0.5])
-    notes = report(Examined(outcomes), configured(tiny, known=(), sets=7)).notes
+    assert corrected(outcomes, 0.05, {})["p_holm"].tolist() == pytest.approx([0.03, math.nan, math.nan], nan_ok=True)
+    assert corrected(outcomes, 1 / 8, {})["p_holm"].tolist() == pytest.approx([0.09, 0.25, 0.5])
+    notes = told(tiny, *outcomes, known=(), sets=7)
     assert "by a (p = .030), corrected" in notes[0]
     assert "b and c cannot fall below 1/8 here, and so not to the level of 0.05: left out; --sets 19" in notes[1]
 
@@ -152,15 +161,14 @@ def test_tests_that_cannot_reach_the_level_are_named_and_not_corrected_for(tiny)
 def test_evidence_is_claimed_by_the_corrected_p_value(tiny) -> None:
     """Of two tests, .03 is .06 after Holm's correction; alone it is below the level of .05."""
     for others, claimed in (([], True), ([Outcome("b", p=0.5)], False)):
-        first, *_ = report(Examined([Outcome("a", p=0.03), *others]), configured(tiny, known=())).notes
+        first, *_ = told(tiny, Outcome("a", p=0.03), *others, known=())
         assert first.startswith("evidence that") is claimed
         assert first.startswith("no evidence that") is not claimed
 
 
 def test_the_share_is_said_only_beside_a_difference(tiny) -> None:
     verdict = DatasetVerdict(0.001, 1.2, {}, 20, 20, None, share=Estimate(0.6, 0.4, 0.7))
+    assert Examined(corrected([Outcome(INFERENCE)], 0.05, {}), verdict).metrics["contamination/share"] == 0.6
     for p, said in ((0.001, True), (0.4, False)):
-        found = report(Examined([Outcome(INFERENCE, p=p)], verdict), configured(tiny))
         line = "the share of the data set that the model was trained on is .60 [.40, .70]"
-        assert any(line in finding for finding in found.notes) == said
-        assert found.metrics["contamination/share"] == 0.6
+        assert any(line in note for note in told(tiny, Outcome(INFERENCE, p=p), verdict=verdict)) == said

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from extensions.contamination import dataset, matrix
-from extensions.contamination.matrix import Cell
+from extensions.contamination import matrix
+from extensions.contamination.dataset import read
 from extensions.contamination.settings import ContaminationConfig
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
@@ -36,15 +36,15 @@ def test_cells_are_runs_and_finished_ones_are_kept(config, monkeypatch, capsys) 
     from fsd.tracking import find_runs
 
     examined = []
-    examine = dataset.examine
+    examine = matrix.examine
 
-    def counted(config, *rest):
-        examined.append(config.files)
+    def counted(cell, *rest):
+        examined.append(cell.config.files)
         if stops and len(examined) == 2:
             raise KeyboardInterrupt
-        return examine(config, *rest)
+        return examine(cell, *rest)
 
-    monkeypatch.setattr(dataset, "examine", counted)
+    monkeypatch.setattr(matrix, "examine", counted)
     stops = True
     with pytest.raises(KeyboardInterrupt):
         matrix.prepare(config).run()
@@ -64,9 +64,6 @@ def test_cells_are_runs_and_finished_ones_are_kept(config, monkeypatch, capsys) 
     shown = " ".join(capsys.readouterr().out.split())
     assert "no evidence of training in any of 2 cells" in shown
     assert "power: of data sets seen in training, a cell alone finds about this share" in shown
-    # another seed draws other orders
-    matrix.prepare(replace(config, files=("c.jsonl", "b.jsonl"), seed=1)).run()
-    assert examined == [("c.jsonl",), ("b.jsonl",)]
 
 
 def key(config: ContaminationConfig, *, detectors: str = "loss", **model: object) -> str:
@@ -77,13 +74,15 @@ def key(config: ContaminationConfig, *, detectors: str = "loss", **model: object
         detection=replace(config.detection, detectors=detectors),
         model=replace(config.model, **model),
     )
-    return matrix.result_key(config, dataset.read(config))
+    return read(config).tag
 
 
 def test_a_finished_cell_is_found_only_by_all_that_its_numbers_depend_on(config, tiny: Path, other: Path) -> None:
     behind = replace(config, model=replace(config.model, model="api:x"), api=APIConfig(base_url="http://a/v1"))
     keys = {
         "plain": key(config),
+        "seed": key(replace(config, seed=1)),
+        "level": key(replace(config, level=0.1)),
         "first token": key(config, first_token="given"),
         "weights": key(config, model=str(other)),
         "precision": key(config, dtype="bfloat16"),
@@ -118,7 +117,7 @@ def test_tables_and_reference_models_count_by_what_is_in_them(config, tiny: Path
 
 def test_one_model_and_one_file_are_a_single_run(config, monkeypatch) -> None:
     tested = []
-    monkeypatch.setattr(dataset, "run", lambda config, _: tested.append((config.files, config.model.model)))
+    monkeypatch.setattr(matrix, "run", lambda cell: tested.append((cell.config.files, cell.config.model.model)))
     matrix.prepare(replace(config, files=("a.jsonl",))).work()
     matrix.prepare(replace(config, files=("a.jsonl",), models=(config.model.model,))).work()
     assert tested == [(("a.jsonl",), config.model.model)] * 2
@@ -126,36 +125,33 @@ def test_one_model_and_one_file_are_a_single_run(config, monkeypatch) -> None:
 
 def test_cells_are_corrected_for_their_number(config) -> None:
     single = replace(config, files=("a.jsonl",))
-    inputs = dataset.read(single)
-    cells = [Cell(replace(single, files=(name,)), inputs, name) for name in ("one", "two", "three")]
+    cells = [replace(read(single), config=replace(single, files=(name,))) for name in ("one", "two", "three")]
     powers = {f"contamination_power/read_{times}": times / 5 for times in (1, 2, 5)}
     share = {f"contamination/share{end}": value for end, value in (("", 0.5), ("_low", 0.2), ("_high", 0.7))}
     numbers = [{"contamination/p": 0.02}, {"contamination/p": 0.016, **share}, {}]
     records = [SimpleNamespace(id=f"run {at}", metrics=powers | of_cell) for at, of_cell in enumerate(numbers)]
-    report = matrix.report(config, cells, records)
+    report = matrix.table_of(config, cells, records)
     (table,) = report.tables
-    assert table.frame["p_holm"].fillna(-1).tolist() == [0.032, 0.032, -1]
+    assert table.numbers["p_holm"].astype(float).fillna(-1).tolist() == [0.032, 0.032, -1]
     assert [line[2:] for line in table.rows] == [
-        ["–", ".020", ".032", "20%", "40%", "100%"],
-        [".50 [.20, .70]", ".016", ".032", "20%", "40%", "100%"],
-        ["–", "–", "–", "20%", "40%", "100%"],
+        ["–", ".020", ".032", "20% / 40% / 100%"],
+        [".50 [.20, .70]", ".016", ".032", "20% / 40% / 100%"],
+        ["–", "–", "–", "20% / 40% / 100%"],
     ]
     assert report.notes[0].startswith(f"evidence of training in 2 of 3 cells: {config.model.model} on one, ")
     assert report.metrics == {"contamination/cells": 3, "contamination/found": 2}
-    report = matrix.report(replace(config, level=0.03), cells, records)
+    report = matrix.table_of(replace(config, level=0.03), cells, records)
     assert report.notes[0].startswith("no evidence of training in any of 3 cells")
 
 
 def test_a_training_split_belongs_to_its_task(config) -> None:
     known = ("private.jsonl", "lm-eval:x:train", "lm-eval:y:train")
-    cell = matrix._cell_config(replace(config, known=known, models=("m", "n")), "n", "lm-eval:x")
+    cell = matrix.of_cell(replace(config, known=known, models=("m", "n")), "n", "lm-eval:x")
     assert cell.known == ("private.jsonl", "lm-eval:x:train")
     assert (cell.files, cell.models, cell.model.model) == (("lm-eval:x",), (), "n")
 
 
 def test_what_cannot_be_a_table_is_refused(config) -> None:
-    with pytest.raises(UsageError, match=r"files must be different; got a\.jsonl, a\.jsonl"):
-        matrix.prepare(replace(config, files=("a.jsonl", "a.jsonl")))
     with pytest.raises(UsageError, match="models must be on this machine, or one alone behind an API; got m, api:x"):
         matrix.prepare(replace(config, models=("m", "api:x")))
     Path("few.jsonl").write_text('{"text": "a"}\n')
@@ -163,9 +159,9 @@ def test_what_cannot_be_a_table_is_refused(config) -> None:
         matrix.prepare(replace(config, files=("a.jsonl", "few.jsonl")))
 
 
-def test_a_later_model_is_opened_before_the_first_is_computed(config, tiny: Path) -> None:
+def test_a_later_model_is_checked_before_the_first_is_computed(config, tiny: Path) -> None:
     shutil.copytree(tiny, "bad")
-    Path("bad/tokenizer_config.json").write_text("")
+    Path("bad/model.safetensors").write_text("")
     job = matrix.prepare(replace(config, models=(str(tiny), "bad")))
-    with pytest.raises(UsageError, match="model 'bad' must be a whole causal language model"):
+    with pytest.raises(UsageError, match="weights must be a whole safetensors file; bad/model"):
         job.check()

@@ -161,7 +161,8 @@ def test_without_the_extra_it_is_named(monkeypatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_contamination_compares_the_test_with_the_training_split(task, tiny, capsys) -> None:
-    from extensions.contamination.dataset import Examined, Outcome, prepare, report
+    from extensions.contamination.matrix import prepare
+    from extensions.contamination.report import _advice
     from extensions.contamination.settings import ContaminationConfig
     from fsd.config import ModelConfig
 
@@ -174,6 +175,6 @@ def test_contamination_compares_the_test_with_the_training_split(task, tiny, cap
     job = prepare(config)
     assert job.reads["data set"] == f"20 texts in {entry}"
     assert any("1 known texts are near-duplicates of the data set and were left out" in note for note in job.notes)
-    alone = report(Examined([Outcome("exchangeability", p=0.5)]), ContaminationConfig((entry,), model=ModelConfig("m")))
-    assert list(alone.next) == [f"fsd contamination {entry} --model m --known {entry}:train"]
+    _, commands = _advice(ContaminationConfig((entry,), model=ModelConfig("m")))
+    assert commands == [f"fsd contamination {entry} --model m --known {entry}:train"]
     assert not harness.entry(task("choices", training=False)).training_split

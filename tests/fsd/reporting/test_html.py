@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from fsd.evaluation.findings import Finding, as_findings
-from fsd.evaluation.rows import Row, by_key, evaluate
-from fsd.reporting.report import Picture, Report, Section, document, limits, p_value, page, plain, shown
+from fsd.evaluation.rows import by_key, evaluate
+from fsd.reporting.report import Picture, Report, Section, document, limits, p_value, page, plain
 from fsd.reporting.results import detectors_table, placebo_table
 from fsd.scores import IN_RUN, Score
 
@@ -141,8 +141,6 @@ def test_tables_of_results(results):
 
 
 def test_numbers_as_shown():
-    assert shown(None) == "–"
-    assert shown(Row("loss", "fsd", "auc", 0.5, 0.4, 0.6)) == ".50 [.40, .60]"
     assert [p_value(p) for p in (None, 0.0001, 0.0123, 1.0)] == ["–", "< .001", ".012", "1.000"]
 
 

@@ -106,7 +106,7 @@ def test_the_main_job(plan, values):
             "forward passes",
             "120 texts (60 by base",
         ),
-        ("contamination", "data.jsonl --detectors loss", "forward passes", "1,260 texts (1,260 by base)"),
+        ("contamination", "data.jsonl --detectors loss", "forward passes", "1,200 texts (1,200 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
         ("collect", "--domain arxiv --limit 5 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),

@@ -1,0 +1,43 @@
+"""What `fsd adapter-audit --demo` shows: an adapter of the embedded model, and the base in place of it."""
+
+from dataclasses import replace
+
+from extensions.adapter_audit.audit import measure, split_by_training
+from extensions.adapter_audit.report import detectors_table
+from extensions.adapter_audit.settings import AuditConfig
+from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
+from fsd.data.embedded import corpus
+from fsd.evaluation.findings import FOR, Finding
+from fsd.models.finetuning import finetune
+from fsd.scoring.model import open_model
+from fsd.scoring.scorers import STATES
+from pipelines.command.context import stage
+from pipelines.experiment.examination import show_demonstration
+
+
+def demo(seed: int) -> None:
+    """Fine-tune the embedded model on half of some abstracts, and distinguish these from the others."""
+    with stage("model"):
+        config = AuditConfig(
+            model=ModelConfig(cache="none"), detection=DetectorConfig(detectors="loss,min_k,zlib"), seed=seed
+        )
+        unread = [document for document in corpus() if not document.member][:100]
+        half = len(unread) // 2
+        inputs = split_by_training(unread[:half], unread[half:], config)
+        # with the tuned state, of the adapter that is trained below
+        model = open_model(config.model, states=STATES)
+        training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
+        finetune(model.language_model, [document.text for document in unread[:half]], training, seed=seed)
+        # the base compared with itself: every difference is 0, as without fine-tuning
+        untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
+    with stage("scoring"):
+        table = detectors_table(measure(inputs, model.audited(), config))
+        control = detectors_table(measure(inputs, untouched.audited(), config))
+    detector, _, auc, *_ = table.rows[0]
+    result = f"{detector}, fine-tuned minus base: AUC {auc}; without fine-tuning {control.rows[0][2]}"
+    meaning = "without it, the base takes the place of the fine-tuned model: the same texts and labels, no training"
+    show_demonstration(
+        [Finding(result), Finding(meaning, FOR)],
+        replace(table, source="--json", caption=""),
+        "fsd adapter-audit --model BASE --adapter DIR --data FILE",
+    )
