@@ -101,10 +101,10 @@ def from_json(kind: type[T], content: str | bytes, must: str) -> T:
     try:
         return TypeAdapter(kind).validate_json(content, strict=True)
     except ValidationError as error:
-        raise UsageError(f"{must}; {_reason(error.errors())}") from error
+        raise UsageError(f"{must}; {reason_of(error.errors())}") from error
 
 
-def _reason(errors: Sequence[Any]) -> str:
+def reason_of(errors: Sequence[Any]) -> str:
     """The first of pydantic's errors in words; one of the version explains all others."""
     error = next((entry for entry in errors if entry["loc"] == ("version",)), errors[0])
     place = ".".join(map(str, error["loc"]))

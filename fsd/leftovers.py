@@ -24,7 +24,7 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
     """A temporary folder that is named after this process; those that ended processes left in `parent` are removed."""
     parent = parent or Path(tempfile.gettempdir())
     # A process id says something on its own host alone.
-    here = f"{prefix}{platform.node()}-"
+    here = f"{prefix}{platform.node()}."
     for folder in parent.glob(f"{here}*-*"):
         pid = folder.name.removeprefix(here).partition("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):

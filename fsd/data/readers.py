@@ -14,12 +14,14 @@ import json
 import os
 import re
 import shlex
+import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from itertools import accumulate, chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -29,7 +31,7 @@ from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import JSON, LARGEST, check_regular, named_below, read_bytes, read_text
+from fsd.files import JSON, LARGEST, check_regular, named_below, read_text
 from fsd.net.hub import data_files
 from fsd.plugs import Entry, entry_of, first
 
@@ -73,11 +75,26 @@ def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | N
     return ending, compression
 
 
-def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
-    """The rows of a text file with their numbers."""
+def _rows(where: str, ending: str, stream: Any, column: str | None = None, largest: int = sys.maxsize) -> Rows:
+    """The rows of an open file with their numbers, of a Parquet file of one column, of others of at most so many bytes.
+
+    What is compressed is expanded while it is read.
+    """
+    if ending == ".parquet":
+        return parquet_rows(where, stream, column)
+    lines = _lines(where, stream, largest)
     if "json" in ending:
         return json_rows(where, lines)
     return _csv_rows(where, lines, ending)
+
+
+def _lines(where: str, stream: Any, largest: int) -> Iterator[str]:
+    """The lines of a file in UTF-8. They end in a line feed alone: a cell keeps its line breaks, whatever they are."""
+    size = 0
+    for number, line in enumerate(iter(partial(stream.readline, largest), b""), 1):
+        size += len(line)
+        _check_size(where, size, largest)
+        yield as_text(where, line, number)
 
 
 def json_rows(where: str, lines: Iterable[str], start: int = 1) -> Rows:
@@ -257,7 +274,7 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
                 break
             if column is None:
                 size += batch.nbytes
-                _check_size(where, size)
+                _check_size(where, size, LARGEST)
             begin = min(max(rows.start - start, 0), len(batch))
             part = batch.slice(begin, rows.stop - start - begin)
             yield from enumerate(part.to_pylist(), start + begin + 1)
@@ -283,9 +300,9 @@ def _check_header(names: list[str], where: str) -> None:
         raise UsageError(f"{where}: columns must have different names; got {', '.join(names)}")
 
 
-def _check_size(where: str, size: int) -> None:
-    if size > LARGEST:
-        raise UsageError(f"{where} must hold at most {LARGEST:,} bytes when it is decompressed; there are more")
+def _check_size(where: str, size: int, largest: int) -> None:
+    if size > largest:
+        raise UsageError(f"{where} must hold at most {largest:,} bytes when it is decompressed; there are more")
 
 
 class Passage(NamedTuple):
@@ -349,12 +366,10 @@ class TextStream:
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
-            content = f"{ending[1:]} in UTF-8"
-            if compression:
-                content = f"{compression} of {content}"
+            content = f"{compression} of {ending[1:]}" if compression else ending[1:]
             # network libraries have no common base class of errors
             with (
-                refusing(f"{file.url} must be a whole file of {content}; "),
+                refusing(f"{file.url} must be a whole file of {content} in UTF-8; "),
                 file.open(whole=ending != ".parquet") as raw,
             ):
                 for passage in self._read(file.url, ending, _expanded(raw, compression)):
@@ -366,19 +381,13 @@ class TextStream:
             self.done = finished
 
     def _read(self, url: str, ending: str, stream: Any) -> Iterator[Passage]:
-        if ending == ".parquet":
-            # the other columns are not even read where one is enough
-            column = None if self.answer else self.column
-            rows = parquet_rows(url, stream, column)
+        if ending in PLAIN:
+            with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+                yield from _cut(text, url)
+        else:
+            # the other columns of a Parquet file are not even read where one is enough
+            rows = _rows(url, ending, stream, None if self.answer else self.column)
             yield from passages(url, rows, self.column, self.answer)
-            return
-        # JSON rows end in \n alone; a text in a cell keeps its line breaks, whatever they are
-        newline = "\n" if "json" in ending else ""
-        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as lines:
-            if ending in PLAIN:
-                yield from _cut(lines, url)
-            else:
-                yield from passages(url, _table(url, ending, lines), self.column, self.answer)
 
 
 def _expanded(raw: Any, compression: str | None) -> Any:
@@ -386,7 +395,7 @@ def _expanded(raw: Any, compression: str | None) -> Any:
 
     if not compression:
         return raw
-    return pa.CompressedInputStream(pa.PythonFile(raw), compression)
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), compression))
 
 
 def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> Iterator[Passage]:
@@ -638,21 +647,20 @@ def _way_to_hub(place: str) -> str:
 
 def _rows_of(path: Path) -> Rows:
     where = str(path)
-    if path.suffix == ARROW:
-        check_regular(path, f"{path} must be readable")
-        return arrow_rows(where)
-    ending, compression = _format(where, "data file", TABLES)
     check_regular(path, f"{path} must be readable")
-    if ending == ".parquet":
-        return parquet_rows(where, path)
-    content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
-    return _table(where, ending, io.StringIO(as_text(where, content), newline="\n"))
+    if path.suffix == ARROW:
+        yield from arrow_rows(where)
+        return
+    ending, compression = _format(where, "data file", TABLES)
+    must = f"{path} must be a whole {compression} file; " if compression else f"{path} must be readable; "
+    with refusing(must, OSError), path.open("rb") as raw:
+        yield from _rows(where, ending, _expanded(raw, compression), largest=LARGEST)
 
 
 def as_text(where: str, content: bytes, start: int = 1) -> str:
     """The content of a file, or its part from line `start` on, which must be UTF-8."""
     for magic, ending in PACKED.items():
-        if content.startswith(magic):
+        if start == 1 and content.startswith(magic):
             raise UsageError(f"{where} must be encoded in UTF-8; it is packed, as files that end in {ending} are")
     position = content.find(b"\0")
     fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
@@ -669,22 +677,6 @@ def as_text(where: str, content: bytes, start: int = 1) -> str:
     raise UsageError(
         f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: {way}"
     )
-
-
-def _decompressed(path: Path, compression: str) -> bytes:
-    import pyarrow as pa
-
-    where = str(path)
-    content = bytearray()
-    with (
-        refusing(f"{path} must be a whole {compression} file; ", OSError),
-        pa.input_stream(where, compression=compression) as stream,
-    ):
-        # in parts: a small file may expand to more than the memory
-        while part := stream.read(2**24):
-            content += part
-            _check_size(where, len(content))
-    return bytes(content)
 
 
 def read_texts(
@@ -813,12 +805,13 @@ def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = Fa
         if answers:
             context = fields.context()
     member = fields.member(needed=labelled)
+    day = fields.day()
+    group = fields.name("group")
+    period = fields.name("period")
     source = fields.name("source")
     if "sha256" in row or PLACE_OF_TEXT.search(source):
         source = ""
-    group = fields.name("group")
-    period = fields.name("period")
-    return Document(text, member, fields.day(), group, origin_url, period, source, context, chat, column)
+    return Document(text, member, day, group, origin_url, period, source, context, chat, column)
 
 
 class Fields(NamedTuple):

@@ -13,9 +13,9 @@ def test_folders_of_ended_processes_are_removed_and_no_others(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     here = platform.node()
-    names = ("fsd-of-somebody", f"fsd-{here}-{os.getpid()}-a", f"fsd-elsewhere-{ended.pid}-a", f"fsd-{here}-a-b")
+    names = ("fsd-of-somebody", f"fsd-{here}.{os.getpid()}-a", f"fsd-elsewhere-{ended.pid}-a", f"fsd-{here}-a-b")
     kept = [tmp_path / name for name in names]
-    left = tmp_path / f"fsd-{here}-{ended.pid}-a"
+    left = tmp_path / f"fsd-{here}.{ended.pid}-a"
     for folder in (*kept, left):
         folder.mkdir()
         (folder / "file").touch()
@@ -30,7 +30,7 @@ def test_temporary_files_of_libraries_are_in_the_folder_of_the_process(tmp_path,
     with own_temporary_files():
         tempfile.mkdtemp()
         (folder,) = tmp_path.iterdir()
-        assert folder.name.startswith(f"fsd-{platform.node()}-{os.getpid()}-")
+        assert folder.name.startswith(f"fsd-{platform.node()}.{os.getpid()}-")
         assert list(folder.iterdir())
     assert list(tmp_path.iterdir()) == []
     assert tempfile.gettempdir() == str(tmp_path)

@@ -260,7 +260,7 @@ BAD: list[tuple[str, str | bytes, str]] = [
         for day in ("20241310", '"2023"', '"2023-01-311"', "true")
     ),
     ("a.csv", "text,label\nx,1\ny\n", ":3: a row must have 2 fields like the header; got 1"),
-    ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 18"),
+    ("a.csv", "text,label\nx,1\ncafé,1\n".encode("latin-1"), ":3: must be encoded in UTF-8; byte 0xe9 at position 3"),
     ("a.jsonl.gz", gzip.compress(b"{}" * 9999, mtime=0)[:-20], "a.jsonl.gz must be a whole gzip file; "),
     ("a.parquet.gz", "x", "data file must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet, all but .parquet"),
 ]
