@@ -20,8 +20,9 @@ DRAFTS = ".fsd-"
 
 
 @contextlib.contextmanager
-def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterator[Path]:
-    """A temporary folder that is named after this process; those that ended processes left in `parent` are removed."""
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A temporary folder of this process, a hidden one in a `parent`; those that ended processes left are removed."""
+    prefix = DRAFTS if parent else PREFIX
     parent = parent or Path(tempfile.gettempdir())
     # A process id says something on its own host alone.
     here = f"{prefix}{platform.node()}."
@@ -36,7 +37,7 @@ def temporary_folder(parent: Path | None = None, prefix: str = PREFIX) -> Iterat
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Where to write the file or folder of that path, which it becomes, with its old mode, if the block ends well."""
-    with temporary_folder(path.parent, DRAFTS) as folder:
+    with temporary_folder(path.parent) as folder:
         draft = folder / path.name
         yield draft
         if draft.is_file() and path.exists():

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -24,7 +24,7 @@ import xxhash
 
 from fsd.errors import UsageError, at_least
 from fsd.files import JSON
-from fsd.net.http import Clock, HTTPClient, Reply, Time, field_of
+from fsd.net.http import Clock, HTTPClient, Reply, field_of
 from fsd.progress import note, progress
 from fsd.scoring.services import Cost, PromptTokens, about_tokens
 from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenIds, TokenStats
@@ -402,7 +402,7 @@ class RepliesAPI(CompletionsScorer):
 
     version: ClassVar = 3
     chat: bool = field(default=True, kw_only=True)
-    clock: Time = field(default=time.time, kw_only=True)
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
     @property
     def key(self) -> str:

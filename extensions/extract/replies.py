@@ -16,7 +16,6 @@ from fsd.token_stats import Prompt, Prompts, TokenIds
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel, ReadsChats
-    from fsd.net.http import Time
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
@@ -129,7 +128,7 @@ class LocalReplies:
 
     language_model: "LanguageModel"
     plain: bool = False
-    clock: "Time" = time.time
+    clock: Callable[[], float] = time.time
     description: str = "replies"
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Reply]:

@@ -23,7 +23,7 @@ from fsd.config import ShardConfig, flags
 from fsd.errors import StorageError, UsageError, first_line
 from fsd.evaluation.findings import AGAINST, Finding
 from fsd.files import read_json
-from fsd.leftovers import DRAFTS, temporary_folder
+from fsd.leftovers import temporary_folder
 from fsd.net.hub import DataFile
 from fsd.progress import note, progress
 from pipelines.command.context import stage
@@ -156,7 +156,7 @@ class Folder(NamedTuple):
         """Write the manifest, or check it if it is there; the key of the job."""
         job = self.job | {f"model_{name}": value for name, value in model.items()}
         manifest = Manifest(job, self.inputs, self.shards)
-        with temporary_folder(self.path, DRAFTS) as drafts:
+        with temporary_folder(self.path) as drafts:
             draft = drafts / MANIFEST
             draft.write_text(json.dumps(manifest._asdict()), encoding="utf-8")
             try:

@@ -57,7 +57,8 @@ def prepare(config: StudyConfig) -> Job:
     notes = [_described(study, cell) for cell in planned]
     parts: Callable[[], list[Job]] | None = partial(_jobs, planned, study)
     checks = [partial(cells.check_settings, planned, study)]
-    if not all(map(benchmarks.is_local, data)):
+    published = filter(None, map(benchmarks.source_of, data))
+    if any(source.dataset for source in published):
         parts = None
         # Published texts are read when the work begins, so that a dry run downloads nothing.
         inputs = Inputs(planned[0].config, cells.load_detectors(study.detectors))

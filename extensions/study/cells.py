@@ -150,7 +150,8 @@ def _passages(entry: str, options: TextOptions) -> str:
 
     A benchmark of books cuts them itself: what it gives without these cannot be cut at another place.
     """
-    if options.where and benchmarks.is_books(entry):
+    source = benchmarks.source_of(entry)
+    if options.where and source and source.reader == "books":
         return f"{entry},{options.where},{options.words}"
     return entry
 

@@ -217,36 +217,31 @@ def sources() -> Mapping[str, Source]:
     return pydantic.TypeAdapter(dict[str, Source]).validate_python(blocks)
 
 
+def source_of(entry: str) -> Source | None:
+    """The benchmark that an entry of --data names; None for a file, and where the name before the colon is unknown."""
+    source = sources().get(_name(entry))
+    return None if os.path.exists(entry) else source  # noqa: PTH110 - a name may be too long
+
+
 def is_name(entry: str) -> bool:
-    """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
-    return _name(entry) in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+    """Whether an entry of --data names a benchmark."""
+    return source_of(entry) is not None
 
 
 def _name(entry: str) -> str:
     return entry.partition(":")[0]
 
 
-def is_local(entry: str) -> bool:
-    """Whether an entry of --data is read from files that are here, so that nothing has to be downloaded."""
-    return not is_name(entry) or not sources()[_name(entry)].dataset
-
-
-def is_books(entry: str) -> bool:
-    """Whether an entry of --data names a benchmark that is cut from whole books."""
-    return is_name(entry) and sources()[_name(entry)].reader == "books"
-
-
 def start_of(entry: str) -> int | None:
     """The start token of a benchmark whose rows are token ids; None for one of texts, and for files."""
-    if not is_name(entry):
-        return None
-    return sources()[_name(entry)].start
+    source = source_of(entry)
+    return source.start if source else None
 
 
 def control_of(entries: Iterable[str], model: str) -> str:
     """The model that the benchmarks name as the control of a model; "" if there is none."""
-    for entry in filter(is_name, entries):
-        for part, control in sources()[_name(entry)].control.items():
+    for source in map(source_of, entries):
+        for part, control in source.control.items() if source else ():
             if part in model:
                 return model.replace(part, control)
     return ""
@@ -254,12 +249,10 @@ def control_of(entries: Iterable[str], model: str) -> str:
 
 def check_entry(entry: str) -> None:
     """Refuse a part of a benchmark that is not declared, before it is downloaded; a file has none."""
-    if not is_name(entry):
-        return
-    name, _, part = entry.partition(":")
-    source = sources()[name]
+    source = source_of(entry)
     # Others have parts that only their files tell.
-    if source.reader == "hub":
+    if source and source.reader == "hub":
+        name, _, part = entry.partition(":")
         _check_hub_part(name, source, part)
 
 

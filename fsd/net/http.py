@@ -34,8 +34,6 @@ BROKEN = (
 )
 
 Reply = requests.Response
-# Tells a time in seconds.
-Time = Callable[[], float]
 Result = TypeVar("Result")
 
 # urllib3 logs headers that it cannot parse, which would tear the progress bar.
@@ -54,8 +52,8 @@ class TransientError(Exception):
 class Clock:
     """Time as an argument; by default `sleep` is a wait that `HTTPClient.stop` ends."""
 
-    monotonic: Time = time.monotonic
-    wall: Time = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     sleep: Callable[[float], object] | None = None
 
     @property

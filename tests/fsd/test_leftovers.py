@@ -13,9 +13,9 @@ def test_folders_of_ended_processes_are_removed_and_no_others(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     here = platform.node()
-    names = ("fsd-of-somebody", f"fsd-{here}.{os.getpid()}-a", f"fsd-elsewhere-{ended.pid}-a", f"fsd-{here}-a-b")
+    names = ("fsd-of-somebody", f".fsd-{here}.{os.getpid()}-a", f".fsd-elsewhere.{ended.pid}-a", f".fsd-{here}.a-b")
     kept = [tmp_path / name for name in names]
-    left = tmp_path / f"fsd-{here}.{ended.pid}-a"
+    left = tmp_path / f".fsd-{here}.{ended.pid}-a"
     for folder in (*kept, left):
         folder.mkdir()
         (folder / "file").touch()
