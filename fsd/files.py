@@ -48,6 +48,7 @@ def entries_below(folder: str | Path, *, hidden: bool = True) -> list[Path]:
         raise UsageError(f"a folder must be one that can be read; {error.filename}: {error.strerror}") from error
 
     entries = []
+    # Linked folders too: data sets are often linked to where they are used.
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         if not hidden:
             folders[:] = [name for name in folders if not name.startswith(".")]

@@ -22,15 +22,17 @@ DRAFTS = ".fsd-"
 @contextlib.contextmanager
 def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     """A temporary folder of this process, a hidden one in a `parent`; those that ended processes left are removed."""
-    prefix = DRAFTS if parent else PREFIX
-    parent = parent or Path(tempfile.gettempdir())
+    prefix = DRAFTS
+    if parent is None:
+        prefix = PREFIX
+        parent = Path(tempfile.gettempdir())
     # A process id says something on its own host alone.
-    here = f"{prefix}{platform.node()}."
-    for folder in parent.glob(f"{here}*-*"):
-        pid = folder.name.removeprefix(here).partition("-")[0]
+    ours = f"{prefix}{platform.node()}."
+    for folder in parent.glob(f"{ours}*-*"):
+        pid = folder.name.removeprefix(ours).partition("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{here}{os.getpid()}-", dir=parent, ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix=f"{ours}{os.getpid()}-", dir=parent, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 

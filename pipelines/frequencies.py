@@ -90,11 +90,13 @@ def prepare(config: FrequencyConfig) -> Job:
     # A folder that does not exist yet is made when the table is written.
     if config.out.parent.is_dir():
         check_path(config.out, inputs)
-    unfetched = "" if on_this_machine(config.model) else ", to be downloaded"
+    tokenizer = config.model
+    if not on_this_machine(tokenizer):
+        tokenizer += ", to be downloaded"
     reads = {
         "corpus": files(config.corpus, None, words, **sizes),
         "at most": _limits(config),
-        "tokenizer": Stated(config.model + unfetched, config.model),
+        "tokenizer": Stated(tokenizer, config.model),
     }
     checks = [partial(check_settings, config), partial(check_corpus, config)]
     return Job(partial(run, config), reads, writes=[config.out], notes=notes, checks=checks)

@@ -41,8 +41,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 def from_lines(lines: Iterable[bytes]) -> list[Document]:
     """The documents of lines that `json_line` made."""
-    rows = map(json.loads, lines)
-    return [readers.document(row, {}, row["source"], labelled=True) for row in rows]
+    # A row says itself where its text comes from; the place in the file is no origin.
+    return [readers.document(row, {}, row["source"], labelled=True) for row in map(json.loads, lines)]
 
 
 def pretty_json(value: object) -> bytes:
@@ -89,6 +89,7 @@ class PartialCollection(Journal):
         check_new(out)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
+            # To read and to append: it may be that of a killed run.
             self._file = self._path.open("a+b")
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -147,6 +148,7 @@ class PartialCollection(Journal):
         # A killed run may have torn the last line.
         lines = self._file.read().split(b"\n")[:-1]
         if not lines:
+            # Half a line may be there.
             self._file.truncate(0)
             self._write({"order": order})
             return
@@ -229,8 +231,9 @@ class CollectionJob:
 
     def _benchmark(self) -> list[str]:
         """The texts of the benchmark."""
-        places = self.spec.benchmark
-        return [document.text for document in read_files(places)] if places else []
+        if not self.spec.benchmark:
+            return []
+        return [document.text for document in read_files(self.spec.benchmark)]
 
     def run(self) -> Collection:
         """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""
@@ -238,7 +241,9 @@ class CollectionJob:
             return self.finished
         # Before the collection, which may take days, and in which they may change.
         benchmark = self._benchmark()
-        hashes = {place: digest(*data_files_of(Path(place))) for place in self.spec.benchmark}
+        hashes = {}
+        for place in self.spec.benchmark:
+            hashes[place] = digest(*data_files_of(Path(place)))
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
             ended = self._gather(partial, benchmark)

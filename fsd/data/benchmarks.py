@@ -67,12 +67,8 @@ def hub_documents(
         added: dict[str, object] = {}
         if isinstance(splits, Mapping):
             added["label"] = splits[split]
-        documents += parse_rows(
-            ((where, _as_text(row | added, columns["text"], start)) for where, row in rows),
-            columns,
-            labelled=True,
-            skipped=left_out,
-        )
+        texts = ((where, _as_text(row | added, columns["text"], start)) for where, row in rows)
+        documents += parse_rows(texts, columns, labelled=True, skipped=left_out)
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
@@ -219,8 +215,9 @@ def sources() -> Mapping[str, Source]:
 
 def source_of(entry: str) -> Source | None:
     """The benchmark that an entry of --data names; None for a file, and where the name before the colon is unknown."""
-    source = sources().get(_name(entry))
-    return None if os.path.exists(entry) else source  # noqa: PTH110 - a name may be too long
+    if os.path.exists(entry):  # noqa: PTH110 - a name may be too long
+        return None
+    return sources().get(_name(entry))
 
 
 def is_name(entry: str) -> bool:
@@ -240,8 +237,8 @@ def start_of(entry: str) -> int | None:
 
 def control_of(entries: Iterable[str], model: str) -> str:
     """The model that the benchmarks name as the control of a model; "" if there is none."""
-    for source in map(source_of, entries):
-        for part, control in source.control.items() if source else ():
+    for source in filter(None, map(source_of, entries)):
+        for part, control in source.control.items():
             if part in model:
                 return model.replace(part, control)
     return ""
@@ -368,13 +365,14 @@ def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
         )
     # a domain may be there in both alignments
     other_alignment = "matched" if alignment else SHIFTED
-    found = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
-    files = found.get(domain, {})
+    by_domain = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
+    files = by_domain.get(domain, {})
     if len(files) < 2:
         raise UsageError(
             f"part of {name} must have files of both sides in {folder}/benchmark; got {domain!r}, it has "
-            f"{', '.join(sorted(found)) or 'none'}"
+            f"{', '.join(sorted(by_domain)) or 'none'}"
         )
+    # Members first, as their labels are given.
     sides = [files[True], files[False]]
     parsed = _of_sides(sides, list(map(str, sides)), source, f"{folder}: {domain}", f"sha256:{digest(*sides)}")
     if alignment == SHIFTED:

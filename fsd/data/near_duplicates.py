@@ -432,7 +432,10 @@ def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Doc
 
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
     """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
-    return listed([f"{suspect[i].origin} = {nonmembers[j].origin} ({reason})" for i, j, reason, _ in links])
+    pairs = []
+    for i, j, reason, _ in links:
+        pairs.append(f"{suspect[i].origin} = {nonmembers[j].origin} ({reason})")
+    return listed(pairs)
 
 
 def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:

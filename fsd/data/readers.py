@@ -18,7 +18,7 @@ import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
@@ -91,6 +91,7 @@ def _rows(where: str, ending: str, stream: Any, column: str | None = None, large
 def _lines(where: str, stream: Any, largest: int) -> Iterator[str]:
     """The lines of a file in UTF-8. They end in a line feed alone: a cell keeps its line breaks, whatever they are."""
     size = 0
+    # A line may be as long as a file that never ends: no more of it is read than is allowed.
     for number, line in enumerate(iter(partial(stream.readline, largest), b""), 1):
         size += len(line)
         _check_size(where, size, largest)
@@ -146,7 +147,9 @@ def _table_in(where: str, content: JSON) -> Any:
     tables = [name for name in TABLE_NAMES if isinstance(content.get(name), list)]
     if len(tables) > 1:
         raise UsageError(f"{where} must hold one table; it holds {', '.join(tables)}: save each in a file of its own")
-    return content[tables[0]] if tables else content
+    if not tables:
+        return content
+    return content[tables[0]]
 
 
 def _from_json(where: str, line: int, content: str) -> Any:
@@ -253,12 +256,9 @@ def _tab_row(where: str, start: int, lines: list[str], width: int) -> list[str]:
 
 def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
     """The rows of a Parquet file, or of one of its columns, where there may be any number of them; or some `rows`."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Python cannot hold all dates of a table, nor a text that is no UTF-8.
-    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
-    with refusing(f"{where}: must be a Parquet file; ", *errors), pq.ParquetFile(file) as table:
+    with _refusing_table(f"{where}: must be a Parquet file; "), pq.ParquetFile(file) as table:
         names = table.schema_arrow.names
         _check_header(names, where)
         rows = rows or range(table.metadata.num_rows)
@@ -286,13 +286,20 @@ def arrow_rows(where: str) -> Rows:
     import pyarrow as pa
 
     must = f"{where}: must be an Arrow file of a saved data set; "
-    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
-    with refusing(must, *errors), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
+    # Mapped, not read: a batch at a time is in memory.
+    with _refusing_table(must), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
         _check_header(batches.schema.names, where)
         start = 1
         for batch in batches:
             yield from enumerate(batch.to_pylist(), start)
             start += len(batch)
+
+
+def _refusing_table(must: str) -> AbstractContextManager[None]:
+    import pyarrow as pa
+
+    # Python cannot hold all dates of a table, nor a text that is no UTF-8.
+    return refusing(must, pa.ArrowException, OSError, OverflowError, ValueError)
 
 
 def _check_header(names: list[str], where: str) -> None:
@@ -366,7 +373,9 @@ class TextStream:
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
-            content = f"{compression} of {ending[1:]}" if compression else ending[1:]
+            content = ending[1:]
+            if compression:
+                content = f"{compression} of {content}"
             # network libraries have no common base class of errors
             with (
                 refusing(f"{file.url} must be a whole file of {content} in UTF-8; "),
@@ -406,7 +415,9 @@ def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> It
         # An escaped half of a surrogate pair is valid JSON, but not valid text.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         # As a template, since an answer may be a number.
-        of_row = _cell(row, f"{{{answer}}}", origin_url, "answer") if answer else ""
+        of_row = ""
+        if answer:
+            of_row = _cell(row, f"{{{answer}}}", origin_url, "answer")
         yield Passage(text, origin_url=origin_url, answer=of_row)
 
 
@@ -524,7 +535,10 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
         if field in columns:
             raise UsageError(f"columns must name {field} once; got {spec!r}")
         columns[field] = name
-    allowed = (*FIELDS, CONTEXT, *layouts.FIELDS) if answers else FIELDS
+    allowed = list(FIELDS)
+    if answers:
+        allowed += [CONTEXT]
+        allowed += layouts.FIELDS
     unknown = [repr(field) for field in columns if field not in allowed]
     if unknown:
         raise UsageError(f"columns may name {', '.join(allowed)}; got {', '.join(unknown)}")
@@ -652,7 +666,9 @@ def _rows_of(path: Path) -> Rows:
         yield from arrow_rows(where)
         return
     ending, compression = _format(where, "data file", TABLES)
-    must = f"{path} must be a whole {compression} file; " if compression else f"{path} must be readable; "
+    must = f"{path} must be readable; "
+    if compression:
+        must = f"{path} must be a whole {compression} file; "
     with refusing(must, OSError), path.open("rb") as raw:
         yield from _rows(where, ending, _expanded(raw, compression), largest=LARGEST)
 
@@ -854,11 +870,10 @@ class Fields(NamedTuple):
 
     def read_from(self, *, answers: bool) -> str:
         """Where the text was read, in words; "" for the column `text`, unless the row could be read otherwise."""
-        said = f"texts from {self.column('text')}"
-        others = layouts.layouts_in(self.row) if answers and "text" not in self.columns else ()
-        if others:
-            return f"{said}, though {others[0]} are there"
-        return said.removesuffix("texts from text")
+        words = f"texts from {self.column('text')}"
+        if answers and "text" not in self.columns and layouts.layouts_in(self.row):
+            return f"{words}, though {layouts.layouts_in(self.row)[0]} are there"
+        return words.removesuffix("texts from text")
 
     def context(self) -> str:
         """What precedes a text; "" where there is nothing."""
@@ -907,6 +922,7 @@ class Fields(NamedTuple):
         stamp = _shortest(value)
         if stamp == "0":  # a missing date in exports of patents
             return None
+        # Without a match it is no day, and so "" is none.
         start = DAY.findall(stamp)
         try:
             day = date.fromisoformat("".join(start))

@@ -113,6 +113,7 @@ class HTTPClient:
             demanded = 0.0
             try:
                 reply = self._session().request(method, url, timeout=self.timeout, proxies=direct(url), **options)
+                # From now on, a connection that fails is worth another attempt.
                 self._reached = True
                 demanded = _retry_after(reply)
                 if reply.status_code not in retried:

@@ -223,6 +223,7 @@ def hub_reachable() -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     try:
+        # The page itself is not needed, and any answer will do.
         requests.head(constants.ENDPOINT, timeout=PATIENCE, proxies=direct(constants.ENDPOINT))
     except requests.RequestException:
         return False
@@ -258,7 +259,9 @@ def weight_files(folder: Path) -> list[Path]:
 def _parts(index: Path) -> list[Path]:
     """The files that an index of weights lists, sorted."""
     weight_map = _json_object(index, "index of weights").get("weight_map")
-    names = set(map(str, weight_map.values())) if isinstance(weight_map, dict) else set()
+    names: set[str] = set()
+    if isinstance(weight_map, dict):
+        names.update(map(str, weight_map.values()))
     # An index may name files elsewhere on this machine.
     if not names or any(name != Path(name).name for name in names):
         raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")

@@ -43,17 +43,22 @@ def prepare(config: Collect) -> Job:
         writes = [*files, out]
     jobs = [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)]
     options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
-    reads = {"source": f"{config.domain} ({options})" if options else config.domain}
+    reads = {"source": config.domain}
+    if options:
+        reads["source"] += f" ({options})"
     for job in jobs:
         kind = "members" if job.spec.member else "non-members"
-        reads["contemporaries" if config.contemporaries else kind] = _extent(job)
+        if config.contemporaries:
+            kind = "contemporaries"
+        reads[kind] = _extent(job)
+    checks = [job.check for job in jobs]
     return Job(
         partial(run, config, jobs, out),
         reads,
         writes=writes,
         experiment=f"fsd-{config.domain}",
         notes=["no request was made; how long it takes depends on how many texts the source has in these days"],
-        checks=[job.check for job in jobs],
+        checks=checks,
     )
 
 
@@ -109,7 +114,7 @@ def specs(config: Collect) -> list[CollectionSpec]:
         because=because,
         contemporaries=config.contemporaries,
     )
-    return [spec(window) for window in windows]
+    return list(map(spec, windows))
 
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
@@ -117,29 +122,37 @@ def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
 
     Non-members are later than the lower one, members earlier than the upper one, and contemporaries lie between them.
     """
-    days = {}
+    days: dict[str, Date | None] = {"after": None, "before": None}
     for name, text in (("after", config.after), ("before", config.before)):
-        days[name] = parse_day(name, text) if text else None
+        if text:
+            days[name] = parse_day(name, text)
     because = ""
     if config.model:
-        flag = "before" if config.contemporaries else "after"
+        flag = "after"
+        if config.contemporaries:
+            flag = "before"
         if days[flag]:
             raise UsageError(f"either --{flag} or --model must be given, not both; got {days[flag]} and {config.model}")
         entry = cutoff(config.model)
         because = f"cutoff of {config.model}: {entry.source}"
         # What was published on the day of the cutoff is no non-member, but may be a contemporary.
-        days[flag] = entry.day + DAY if config.contemporaries else entry.day
-    lower = days["after"]
-    upper = days["before"]
-    if config.contemporaries and upper is None:
+        days[flag] = entry.day + DAY * config.contemporaries
+    _check_bounds(days["after"], days["before"], config.contemporaries)
+    return days["after"], days["before"], because
+
+
+def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) -> None:
+    """Refuse dates between which no contemporary lies, none at all, and those by which a day is on both sides."""
+    if contemporaries and upper is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
     if lower is None and upper is None:
         raise UsageError("a date must be given: --after DATE or --model ID for non-members, --before DATE for members")
-    if lower and upper and config.contemporaries and upper <= lower + DAY:
+    if lower is None or upper is None:
+        return
+    if contemporaries and upper <= lower + DAY:
         raise UsageError(f"after must be {upper - 2 * DAY} at most, so that there are days between; got {lower}")
-    if lower and upper and not config.contemporaries and upper > lower + DAY:
+    if not contemporaries and upper > lower + DAY:
         raise UsageError(f"before must be {lower + DAY} at most, so that no day is on both sides; got {upper}")
-    return lower, upper, because
 
 
 def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:
@@ -150,19 +163,16 @@ def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:
     if len(collections) == 1:
         report = about(collections[0], config.limit)
     else:
-        sides = [collection.documents for collection in collections]
-        documents, card = benchmark_card.build(config.domain, *sides, drop_shared=config.drop_shared)
+        # Members first, as in `specs`.
+        members, nonmembers = (collection.documents for collection in collections)
+        documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
         page = document("benchmark_card.md", card=card)
         benchmark_card.write_benchmark(out, documents, card, page)
         report = about_benchmark(card, out)
     # What was meant, not what was typed: --model stands for a day, and a domain for its language.
     spec = jobs[0].spec
-    meant = {
-        "after": jobs[-1].spec.window.after or "",
-        "before": spec.window.before or "",
-        "language": spec.language,
-        "options": dict(spec.options),
-    }
+    meant: dict[str, object] = {"language": spec.language, "options": dict(spec.options)}
+    meant |= {"after": jobs[-1].spec.window.after or "", "before": spec.window.before or ""}
     experiment = f"fsd-{config.domain}"
     with tracked_run(config, experiment, "collect", params=asdict(config) | meant, description=page) as run:
         for collection in collections:
@@ -203,7 +213,8 @@ def about(collection: Collection, limit: int) -> Report:
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
-    rows = pd.DataFrame([("kept", kept), *manifest["dropped"].items()], columns=["what", "texts"])
+    counts = {"kept": kept} | manifest["dropped"]
+    rows = pd.DataFrame(counts.items(), columns=["what", "texts"])
     commands = []
     # Members alone, or contemporaries, are no texts to fine-tune on.
     if not (manifest["label"] or contemporaries):

@@ -136,6 +136,7 @@ def _question(item: object) -> tuple[Document, float]:
     """A question, and the time of its last edit, 0 if there was none."""
     question = record(Question, item, SERVICE)
     created = question.creation_date
+    # Without an edit it is as it was asked.
     edited = question.last_edit_date
     text = f"{unescape(question.title)}\n{plain(question.body)}"
     document = Document(text, None, created and utc_day(created), f"{SERVICE}:{question.link}", question.link)

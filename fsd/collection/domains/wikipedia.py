@@ -55,7 +55,10 @@ class Article(BaseModel):
     @property
     def created(self) -> Date | None:
         """The day of the first revision, if it is known."""
-        return utc_day(self.revisions[0].timestamp) if self.revisions else None
+        # Of a page that was imported there may be none.
+        if not self.revisions:
+            return None
+        return utc_day(self.revisions[0].timestamp)
 
 
 class Event(BaseModel):
