@@ -4,7 +4,7 @@ import csv
 import hashlib
 import os
 import stat
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -39,8 +39,8 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
         raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
 
 
-def entries_below(folder: str | Path, *, hidden: bool = True) -> Iterator[Path]:
-    """What lies below a folder and is no folder, also in linked folders.
+def entries_below(folder: str | Path, *, hidden: bool = True) -> list[Path]:
+    """What lies below a folder and is no folder, also in linked folders, in order.
 
     What is `hidden`, such as the copies that editors and notebooks keep, may be left out.
     """
@@ -48,19 +48,21 @@ def entries_below(folder: str | Path, *, hidden: bool = True) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise UsageError(f"a folder must be one that can be read; {error.filename}: {error.strerror}") from error
 
+    entries = []
+    # Linked folders too: data sets are often linked to where they are used.
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        # In order: which of two links is entered depends on names, not on the file system.
-        folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
-        for name in names:
-            if hidden or not name.startswith("."):
-                yield Path(place, name)
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            names = [name for name in names if not name.startswith(".")]
+        entries += [Path(place, name) for name in names]
+    return sorted(entries)
 
 
 def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
     """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first."""
     wanted = tuple(endings)
     names: dict[str, Path] = {}
-    for entry in sorted(entries_below(folder, hidden=False)):
+    for entry in entries_below(folder, hidden=False):
         if entry.name.lower().endswith(wanted):
             names.setdefault(os.path.realpath(entry), entry)
     return list(names.values())
@@ -103,7 +105,7 @@ def from_json(kind: type[T], content: str | bytes, must: str) -> T:
         # A type can be hashed, which its own type does not say.
         return cast(T, _adapter(cast(Hashable, kind)).validate_json(content, strict=True))
     except ValidationError as error:
-        raise UsageError(f"{must}; {_reason(error.errors())}") from error
+        raise UsageError(f"{must}; {reason_of(error.errors())}") from error
 
 
 @cache
@@ -114,19 +116,19 @@ def _adapter(kind: Hashable) -> Any:
     return TypeAdapter(cast(Any, kind))
 
 
-def _reason(errors: Sequence[Any]) -> str:
+def reason_of(errors: Sequence[Any]) -> str:
     """The first of pydantic's errors in words; one of the version explains all others."""
     error = next((entry for entry in errors if entry["loc"] == ("version",)), errors[0])
     place = ".".join(map(str, error["loc"]))
     reason: str = error["msg"].removeprefix("Value error, ")
     # Those of our own checks are sentences already.
-    if error["type"] != "value_error":
-        place = place or "content"
-        reason = f"{reason[0].lower()}{reason[1:]}"
-        # Of what is missing, or no JSON, pydantic quotes the whole around it.
-        if error["type"] not in ("missing", "json_invalid"):
-            reason += f"; got {error['input']!r:.60}"
-    return f"{place}: {reason}" if place else reason
+    if error["type"] == "value_error":
+        return f"{place}: {reason}".removeprefix(": ")
+    reason = f"{place or 'content'}: {reason[0].lower()}{reason[1:]}"
+    # Of what is missing, or no JSON, pydantic quotes the whole around it.
+    if error["type"] in ("missing", "json_invalid"):
+        return reason
+    return f"{reason}; got {error['input']!r:.60}"
 
 
 def csv_text(frame: Any) -> str:

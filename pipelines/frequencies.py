@@ -74,31 +74,30 @@ def prepare(config: FrequencyConfig) -> Job:
         return job
     # Without the network: a dry run, or a mistake on the command line, asks nobody for anything.
     local = [file for file in config.corpus if not str(file).startswith("hf:")]
-    remote = len(config.corpus) - len(local)
-    corpus_words = ""
+    words = ""
     sizes = {}
     inputs = []
     notes = []
+    if len(local) < len(config.corpus):
+        notes.append("files on the hub are streamed; their sizes are unknown")
     if local or not config.corpus:  # an empty list is refused by `TextStream`
         corpus = TextStream(local, config.column)
         inputs = [file.url for file in corpus.files]
-        if not remote:
-            corpus_words = f", {byte_size(corpus.size)}"
+        if not notes:
+            words = f", {byte_size(corpus.size)}"
             sizes = {"bytes": corpus.size}
-    if remote:
-        notes.append("files on the hub are streamed; their sizes are unknown")
     # A folder that does not exist yet is made when the table is written.
     if config.out.parent.is_dir():
         check_path(config.out, inputs)
     tokenizer = config.model
     if not on_this_machine(tokenizer):
         tokenizer += ", to be downloaded"
-    checks = [partial(check_settings, config), partial(check_corpus, config)]
     reads = {
-        "corpus": files(config.corpus, None, corpus_words, **sizes),
+        "corpus": files(config.corpus, None, words, **sizes),
         "at most": _limits(config),
         "tokenizer": Stated(tokenizer, config.model),
     }
+    checks = [partial(check_settings, config), partial(check_corpus, config)]
     return Job(partial(run, config), reads, writes=[config.out], notes=notes, checks=checks)
 
 

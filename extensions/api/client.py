@@ -74,7 +74,6 @@ class Client(HTTPClient):
     attempts = 7
     backoff = 1.0
     timeout = (10.0, 600.0)  # a reply may wait in the server's queue
-    largest_reply = 2**28
     resume_hint = "the texts scored so far are saved: run the same command again to resume"
 
     def __init__(

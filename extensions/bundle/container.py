@@ -64,7 +64,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name below a folder, and path, of each of its files, in order."""
-    for path in sorted(entries_below(folder)):
+    for path in entries_below(folder):
         if path.is_file():
             yield path.relative_to(folder).as_posix(), path
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsd.errors import UsageError
-from fsd.leftovers import DRAFTS, temporary_folder
+from fsd.leftovers import temporary_folder
 from fsd.models.weights import check_weights, reading
 from fsd.net.hub import FLOAT32, WeightsFile
 from fsd.progress import note
@@ -140,7 +140,7 @@ def converted(file: Path, cache: Path, *, weights: bool) -> Path:
                 f"the cache must have {needed / 1e9:.1f} GB of free space for {file.name} in float32; {cache_folder} "
                 f"has {free / 1e9:.1f} GB: set FSD_CACHE"
             )
-    with temporary_folder(cache_folder, DRAFTS) as scratch, _reading(file):
+    with temporary_folder(cache_folder) as scratch, _reading(file):
         draft = scratch / "model"
         _convert(file, draft, weights=weights)
         # Only now: a file that is refused leaves one line.

@@ -1,30 +1,28 @@
 """The collector: read a source, drop unsuitable texts and count the reasons, write rows and manifest."""
 
+import fcntl
 import hashlib
 import json
 import platform
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from datetime import date as Date  # noqa: N812 - documents have a field date
-from importlib import metadata
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
 from fsd.collection.source import Journal, Window
+from fsd.data import readers
 from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
 from fsd.data.readers import data_files_of, read_files
 from fsd.data.splitting import AFTER, UP_TO
-from fsd.errors import UsageError, at_least, without_credentials
+from fsd.errors import UsageError, at_least, refusing, without_credentials
 from fsd.files import JSON, SMALL, digest, read_json
 from fsd.leftovers import replacing, write_whole
 from fsd.net.http import Clock
@@ -41,13 +39,10 @@ CURSOR = b'{"cursor"'
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def from_json(line: bytes) -> Document:
-    """The document of a line that `json_line` made."""
-    row = json.loads(line)
-    day = Date.fromisoformat(row["date"])
-    # A row has no period if it is unknown.
-    period = row.get("period", "")
-    return Document(row["text"], bool(row["label"]), day, row["group"], row["source"], period)
+def from_lines(lines: Iterable[bytes]) -> list[Document]:
+    """The documents of lines that `json_line` made."""
+    # A row says itself where its text comes from; the place in the file is no origin.
+    return [readers.document(row, {}, row["source"], labelled=True) for row in map(json.loads, lines)]
 
 
 def pretty_json(value: object) -> bytes:
@@ -89,31 +84,32 @@ class PartialCollection(Journal):
         self.found = 0
         self.on_save: Callable[[], object] = lambda: None
         self._kept_at = 0
+        self._lines: list[bytes] = []
         self._path = unfinished(out)
         check_new(out)
-        self._lock = filelock.FileLock(out.with_name(f".{out.name}.lock"))
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            # A lock that cannot be made there looks like a taken one.
-            with tempfile.TemporaryFile(dir=out.parent):
-                self._lock.acquire(timeout=0)
-        except filelock.Timeout as error:
+            # To read and to append: it may be that of a killed run.
+            self._file = self._path.open("a+b")
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
             raise UsageError(
                 f"{out} must be collected by one process at a time; another one is collecting it"
             ) from error
         except OSError as error:
             raise UsageError(f"out must be in a folder that can be written to; {out}: {error.strerror}") from error
-        self._file = self._path.open("a+b")
         try:
-            self._restore(order)
+            with refusing(f"{self._path} must be an unfinished collection of this command; delete it; "):
+                self._restore(order)
         except UsageError:
-            self._release()
+            self._file.close()
             raise
 
     def add(self, document: Document) -> None:
-        """Append a row."""
+        """Append a row, which is written with the next cursor."""
         self.documents.append(document)
-        self._file.write(json_line(document))
+        self._lines.append(json_line(document))
         self._kept_at = self.found
 
     def save(self, cursor: Any) -> None:
@@ -138,53 +134,43 @@ class PartialCollection(Journal):
         """Close the file; it stays for another run if there is a cursor to resume from."""
         if self.cursor is None:
             self._path.unlink(missing_ok=True)
-        self._release()
-
-    def _release(self) -> None:
         self._file.close()
-        self._lock.release()
-        Path(self._lock.lock_file).unlink(missing_ok=True)
 
-    def _write(self, line: JSON) -> None:
-        """Append a line that is not a row, so that a killed run finds it and all before it."""
-        self._file.write((json.dumps(line) + "\n").encode())
+    def _write(self, state: JSON) -> None:
+        """Append the rows since the last state, and the state."""
+        self._file.write(b"".join(self._lines) + json.dumps(state).encode() + b"\n")
         self._file.flush()
+        self._lines.clear()
 
     def _restore(self, order: JSON) -> None:
-        """Read the rows up to the last cursor, and cut off what follows; begin the file if it has none."""
+        """Take over the rows up to the last cursor, and cut off what follows; begin the file if it has none."""
         self._file.seek(0)
-        lines: list[bytes] = []
-        n_saved = 1
-        for line in self._file:
-            # A killed run may have torn the last line.
-            if line.endswith(b"\n"):
-                lines.append(line)
-                if line.startswith(CURSOR):
-                    n_saved = len(lines)
-        try:
-            previous = json.loads(lines[0])["order"] if lines else order
-            if n_saved > 1:
-                self._read(lines[1:n_saved])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self._path} must be an unfinished collection of this command; delete it") from error
-        if previous != order:
-            changed = [name for name in order if previous.get(name) != order[name]]
-            raise UsageError(
-                f"{self._path} must be of the same collection to resume; it has another "
-                f"{', '.join(changed) or 'format'}: name another --out, or delete it"
-            )
-        # What follows the last cursor will be collected again.
-        self._file.truncate(sum(map(len, lines[:n_saved])))
+        # A killed run may have torn the last line.
+        lines = self._file.read().split(b"\n")[:-1]
         if not lines:
+            # Half a line may be there.
+            self._file.truncate(0)
             self._write({"order": order})
-
-    def _read(self, lines: Sequence[bytes]) -> None:
-        """Take over the rows, and the state that the last line holds."""
-        self.documents = [from_json(line) for line in lines if not line.startswith(CURSOR)]
-        state = json.loads(lines[-1])
-        self.cursor = state["cursor"]
-        self.found = self._kept_at = state["found"]
-        self.dropped = Counter(state["dropped"])
+            return
+        previous = json.loads(lines[0])["order"]
+        changed = [name for name in order if previous.get(name) != order[name]]
+        if changed:
+            raise UsageError(
+                f"{self._path} must be of the same collection to resume; it has another {', '.join(changed)}: name "
+                "another --out, or delete it"
+            )
+        saved = 1
+        for number, line in enumerate(lines, 1):
+            if line.startswith(CURSOR):
+                saved = number
+        # What follows the last cursor will be collected again.
+        self._file.truncate(sum(map(len, lines[:saved])) + saved)
+        if saved > 1:
+            self.documents = from_lines(line for line in lines[1:saved] if not line.startswith(CURSOR))
+            state = json.loads(lines[saved - 1])
+            self.cursor = state["cursor"]
+            self.found = self._kept_at = state["found"]
+            self.dropped = Counter(state["dropped"])
 
 
 @dataclass(frozen=True)
@@ -238,26 +224,26 @@ class CollectionJob:
 
     def check(self) -> None:
         """Refuse a file that exists, options without a meaning, and a benchmark that cannot be read."""
-        if self.finished:
-            return
-        check_new(self.out)
-        self.domain.check(**{**self.domain.options, **self.spec.options})
-        self._read_benchmark()
+        if not self.finished:
+            check_new(self.out)
+            self.domain.check(**{**self.domain.options, **self.spec.options})
+            self._benchmark()
 
-    def _read_benchmark(self) -> tuple[list[str], dict[str, str]]:
-        """The texts of the benchmark, and the hash of each of its files or folders."""
-        places = self.spec.benchmark
-        if not places:
-            return [], {}
-        texts = [document.text for document in read_files(places)]
-        return texts, {place: digest(*data_files_of(Path(place))) for place in places}
+    def _benchmark(self) -> list[str]:
+        """The texts of the benchmark."""
+        if not self.spec.benchmark:
+            return []
+        return [document.text for document in read_files(self.spec.benchmark)]
 
     def run(self) -> Collection:
         """Collect up to `limit` texts into a JSONL file, with a manifest beside it, unless it is finished."""
         if self.finished:
             return self.finished
         # Before the collection, which may take days, and in which they may change.
-        benchmark, hashes = self._read_benchmark()
+        benchmark = self._benchmark()
+        hashes = {}
+        for place in self.spec.benchmark:
+            hashes[place] = digest(*data_files_of(Path(place)))
         partial = PartialCollection(self.out, self.spec.order, self.clock)
         try:
             ended = self._gather(partial, benchmark)
@@ -341,12 +327,6 @@ class CollectionJob:
         documents = documents[: self.limit]
         content = b"".join(map(json_line, documents))
         dates = days(documents)
-        finished = datetime.fromtimestamp(self.clock.wall(), UTC).isoformat(timespec="seconds")
-        versions = {
-            "fsd": metadata.version("fsd"),
-            "python": platform.python_version(),
-            "requests": metadata.version("requests"),
-        }
         manifest = {
             "order": spec.order,
             "label": int(spec.member),
@@ -358,8 +338,8 @@ class CollectionJob:
             "language_checked": language_check.is_supported(spec.language),
             "sha256": hashlib.sha256(content).hexdigest(),
             "benchmark_sha256": hashes,
-            "finished": finished,
-            "versions": versions,
+            "finished": datetime.fromtimestamp(self.clock.wall(), UTC).isoformat(timespec="seconds"),
+            "versions": {"python": platform.python_version()} | {name: version(name) for name in ("fsd", "requests")},
             "found": partial.found,
             "dropped": dict(sorted(dropped.items())),
             "source_ended": ended,
@@ -380,7 +360,7 @@ def prepare(spec: CollectionSpec, limit: int, out: Path, *, clock: Clock | None 
     at_least(1, limit=limit, min_words=spec.min_words)
     if out.suffix != ".jsonl":
         raise UsageError(f"out must be a file that ends in .jsonl; got {out}")
-    for name, day in (("after", spec.window.after), ("before", spec.window.before)):
+    for name, day in spec.window.bounds.items():
         if day is None:
             continue
         if day >= clock.today:
@@ -403,7 +383,7 @@ def _finished(spec: CollectionSpec, limit: int, out: Path) -> Collection | None:
     # The hash tells rows that somebody has edited, or that a killed run wrote before this manifest.
     expected = {"order": spec.order, "limit": limit, "sha256": hashlib.sha256(content).hexdigest()}
     if expected.items() <= manifest.items():
-        return Collection(list(map(from_json, content.splitlines())), manifest, out)
+        return Collection(from_lines(content.splitlines()), manifest, out)
     return None
 
 

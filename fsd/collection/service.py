@@ -3,15 +3,14 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
-from datetime import datetime
 from importlib import metadata
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from fsd.collection.source import Journal
-from fsd.data.documents import utc_day
-from fsd.errors import UsageError, first_line, quoted
-from fsd.files import JSON
+from fsd.errors import UsageError, first_line
+from fsd.files import JSON, reason_of
 from fsd.net.http import Clock, HTTPClient, Reply, TransientError
 
 Parsed = TypeVar("Parsed")
@@ -19,7 +18,6 @@ Record = TypeVar("Record")
 FORBIDDEN = 403
 # Number of records on a page from which the format seems to have changed if all of them are malformed.
 MALFORMED = 10
-JSON_TYPES = {str: "a string", int: "a whole number", list: "a list", dict: "an object"}
 
 
 class RefusedError(UsageError):
@@ -94,29 +92,13 @@ class Service(HTTPClient):
         return RefusedError(message, status)
 
 
-def field(record: object, name: str, service: str, kind: type | None = None) -> Any:
-    """A required field of a record of a service, of a type of `JSON_TYPES` if one is given; else FormatError."""
-    if not isinstance(record, Mapping):
-        raise format_changed(service, f"{name!r} in an object", record)
-    if name not in record:
-        names = ", ".join(map(str, record)) or "nothing"
-        raise FormatError(f"{service} must give {name!r} here; it gives {names}: its format may have changed")
-    if kind and not isinstance(record[name], kind):
-        raise format_changed(service, f"{name!r} as {JSON_TYPES[kind]}", record[name])
-    return record[name]
-
-
-def iso_day(stamp: str, name: str, service: str) -> Date:
-    """The day of an ISO date or time in a field, in UTC for a time with an offset; FormatError if it is none."""
+def record(kind: type[Parsed], value: object, service: str) -> Parsed:
+    """What a service gives as a value of a type that pydantic knows; FormatError for what has another form."""
     try:
-        return utc_day(datetime.fromisoformat(stamp.strip()))
-    except (ValueError, OverflowError) as error:
-        raise format_changed(service, f"{name!r} as an ISO date", stamp) from error
-
-
-def format_changed(service: str, expected: str, got: object) -> FormatError:
-    """The error for a reply in an unknown format."""
-    return FormatError(f"{service} must give {expected} here; it gives {quoted(got)}: its format may have changed")
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        reason = reason_of(error.errors())
+        raise FormatError(f"{service} must give what it gave before; {reason}: its format may have changed") from error
 
 
 def json_object(body: bytes) -> JSON:

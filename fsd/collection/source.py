@@ -25,13 +25,13 @@ class Window:
             return False
         return self.before is None or day < self.before
 
+    @property
+    def bounds(self) -> dict[str, Date | None]:
+        """Both bounds by name."""
+        return {"after": self.after, "before": self.before}
+
     def __str__(self) -> str:
-        bounds = []
-        if self.after:
-            bounds.append(f"after {self.after}")
-        if self.before:
-            bounds.append(f"before {self.before}")
-        return " and ".join(bounds)
+        return " and ".join(f"{name} {day}" for name, day in self.bounds.items() if day)
 
     @property
     def newest_first(self) -> bool:

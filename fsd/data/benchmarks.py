@@ -8,7 +8,7 @@ import functools
 import io
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from pathlib import Path
@@ -16,14 +16,13 @@ from typing import Any, Literal
 
 from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, Places, segments
 from fsd.data.near_duplicates import drop_contradictions
-from fsd.data.readers import Columns, Row, as_text, json_rows, parse_rows, read_files
+from fsd.data.readers import Columns, as_text, json_rows, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, first_line
-from fsd.files import digest
+from fsd.files import JSON, digest
 from fsd.net.hub import hub_reachable
 from fsd.token_stats import written
 
-Rows = Iterable[tuple[str, Row]]
 Tables = Mapping[str, Any]
 """Split of a data set → its table."""
 Splits = Sequence[str] | Mapping[str, bool]
@@ -65,15 +64,15 @@ def hub_documents(
         if missing:
             raise UsageError(f"{title}/{split} must have column {', '.join(missing)}; it has {', '.join(names)}")
         rows = _rows(tables[split], f"{title}/{split}", only)
+        added: dict[str, object] = {}
         if isinstance(splits, Mapping):
-            rows = _with_label(rows, splits[split])
-        if start is not None:
-            rows = _decoded(rows, columns["text"], start)
-        documents += parse_rows(rows, columns, labelled=True, skipped=left_out)
+            added["label"] = splits[split]
+        texts = ((where, _as_text(row | added, columns["text"], start)) for where, row in rows)
+        documents += parse_rows(texts, columns, labelled=True, skipped=left_out)
     return Benchmark(documents, title, ", ".join(sorted(_commits(tables))), left_out)
 
 
-def _rows(table: Any, where: str, only: Only) -> Rows:
+def _rows(table: Any, where: str, only: Only) -> Iterator[tuple[str, JSON]]:
     """Each row of a table, or of those with the value `only` in its column, after its origin."""
     places: Sequence[int] = range(len(table))
     if only:
@@ -84,18 +83,14 @@ def _rows(table: Any, where: str, only: Only) -> Rows:
         yield f"{where}:{place + 1}", row
 
 
-def _with_label(rows: Rows, member: bool) -> Rows:
-    for where, row in rows:
-        yield where, {**row, "label": member}
-
-
-def _decoded(rows: Rows, column: str, start: int) -> Rows:
-    """Rows of token ids with texts in their place, without the start token."""
-    for where, row in rows:
-        ids = row[column]
-        if ids[:1] == [start]:
-            ids = ids[1:]
-        yield where, {**row, column: written(ids)}
+def _as_text(row: JSON, column: str, start: int | None) -> JSON:
+    """A row of token ids with a text in their place, without the start token; any other row as it is."""
+    if start is None:
+        return row
+    ids = row[column]
+    if ids[:1] == [start]:
+        ids = ids[1:]
+    return row | {column: written(ids)}
 
 
 def hub_files(name: str, paths: Sequence[str], *, revision: str | None = None) -> tuple[list[Path], str]:
@@ -218,18 +213,20 @@ def sources() -> Mapping[str, Source]:
     return pydantic.TypeAdapter(dict[str, Source]).validate_python(blocks)
 
 
+def source_of(entry: str) -> Source | None:
+    """The benchmark that an entry of --data names; None for a file, and where the name before the colon is unknown."""
+    if os.path.exists(entry):  # noqa: PTH110 - a name may be too long
+        return None
+    return sources().get(_name(entry))
+
+
 def is_name(entry: str) -> bool:
-    """Whether an entry of --data names a benchmark: it is not a file, and the name before the colon is known."""
-    return _name(entry) in sources() and not os.path.exists(entry)  # noqa: PTH110 - a name may be too long
+    """Whether an entry of --data names a benchmark."""
+    return source_of(entry) is not None
 
 
 def _name(entry: str) -> str:
     return entry.partition(":")[0]
-
-
-def source_of(entry: str) -> Source | None:
-    """The benchmark that an entry of --data names; None for files."""
-    return sources()[_name(entry)] if is_name(entry) else None
 
 
 def start_of(entry: str) -> int | None:
@@ -240,8 +237,8 @@ def start_of(entry: str) -> int | None:
 
 def control_of(entries: Iterable[str], model: str) -> str:
     """The model that the benchmarks name as the control of a model; "" if there is none."""
-    for entry in filter(is_name, entries):
-        for part, control in sources()[_name(entry)].control.items():
+    for source in filter(None, map(source_of, entries)):
+        for part, control in source.control.items():
             if part in model:
                 return model.replace(part, control)
     return ""
@@ -249,12 +246,10 @@ def control_of(entries: Iterable[str], model: str) -> str:
 
 def check_entry(entry: str) -> None:
     """Refuse a part of a benchmark that is not declared, before it is downloaded; a file has none."""
-    if not is_name(entry):
-        return
-    name, _, part = entry.partition(":")
-    source = sources()[name]
+    source = source_of(entry)
     # Others have parts that only their files tell.
-    if source.reader == "hub":
+    if source and source.reader == "hub":
+        name, _, part = entry.partition(":")
         _check_hub_part(name, source, part)
 
 
@@ -345,22 +340,19 @@ def _from_mimir(name: str, source: Source, part: str) -> Benchmark:
     file_name = f"{part.replace('/', '_')}.jsonl"
     paths = [f"{folder}/train/{file_name}", f"{folder}/test/{file_name}"]
     files, revision = hub_files(source.dataset, paths, revision=source.revision)
+    names = [f"{source.dataset}/{path}" for path in paths]
+    return _of_sides(files, names, source, f"{source.dataset}/{part}", revision)
+
+
+def _of_sides(files: Sequence[Path], names: Sequence[str], source: Source, title: str, revision: str) -> Benchmark:
+    """The texts of a JSONL file of members, and of one of non-members, which have names for messages."""
     rows = []
-    for member, file, path in zip((True, False), files, paths, strict=True):
-        for where, row in _json_lines(file, f"{source.dataset}/{path}"):
-            rows.append((where, {**row, "label": member}))
-    return _parsed(rows, source, f"{source.dataset}/{part}", revision)
-
-
-def _parsed(rows: Rows, source: Source, title: str, revision: str) -> Benchmark:
+    for member, file, name in zip((True, False), files, names, strict=True):
+        for number, row in json_rows(name, io.StringIO(as_text(name, file.read_bytes()), newline="\n")):
+            rows.append((f"{name}:{number}", {"text": row["text"], "label": member}))
     left_out = Counter[str]()
     documents = list(parse_rows(rows, source.columns, labelled=True, skipped=left_out))
     return Benchmark(documents, title, revision, left_out)
-
-
-def _json_lines(file: Path, path: str) -> Rows:
-    for number, row in json_rows(path, io.StringIO(as_text(path, file.read_bytes()), newline="\n")):
-        yield f"{path}:{number}", row
 
 
 def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
@@ -373,19 +365,16 @@ def _from_olmo_detect(name: str, source: Source, part: str) -> Benchmark:
         )
     # a domain may be there in both alignments
     other_alignment = "matched" if alignment else SHIFTED
-    sides = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
-    files = sides.get(domain, {})
+    by_domain = _olmo_detect_files(Path(folder).expanduser(), other_alignment)
+    files = by_domain.get(domain, {})
     if len(files) < 2:
         raise UsageError(
             f"part of {name} must have files of both sides in {folder}/benchmark; got {domain!r}, it has "
-            f"{', '.join(sorted(sides)) or 'none'}"
+            f"{', '.join(sorted(by_domain)) or 'none'}"
         )
-    rows = []
-    for member in (True, False):
-        for where, row in _json_lines(files[member], str(files[member])):
-            rows.append((where, {"text": row["text"], "label": member}))
-    revision = f"sha256:{digest(*files.values())}"
-    parsed = _parsed(rows, source, f"{folder}: {domain}", revision)
+    # Members first, as their labels are given.
+    sides = [files[True], files[False]]
+    parsed = _of_sides(sides, list(map(str, sides)), source, f"{folder}: {domain}", f"sha256:{digest(*sides)}")
     if alignment == SHIFTED:
         return parsed
     # aligned sides are of one range of time, by construction

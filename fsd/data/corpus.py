@@ -1,8 +1,8 @@
 """A corpus: texts as one table, of which family, kind and source are computed once; and its split into three parts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -96,18 +96,21 @@ def as_corpus(documents: Iterable[Document]) -> Corpus:
     return documents if isinstance(documents, Corpus) else Corpus(documents)
 
 
-class Split:
+class _Parts(NamedTuple):
+    unseen: Corpus
+    validation: Corpus
+    test: Corpus
+
+
+class Split(_Parts):
     """Three parts of a benchmark, disjoint by family; only `unseen` is used for training.
 
     Parts that were taken from one corpus are index sets over it, see `Corpus.positions`.
     """
 
-    _fields = ("unseen", "validation", "test")
-
-    def __init__(self, unseen: Iterable[Document], validation: Iterable[Document], test: Iterable[Document]) -> None:
-        self.unseen = as_corpus(unseen)
-        self.validation = as_corpus(validation)
-        self.test = as_corpus(test)
+    def __new__(cls, unseen: Iterable[Document], validation: Iterable[Document], test: Iterable[Document]) -> Self:
+        """The parts as corpora."""
+        return super().__new__(cls, as_corpus(unseen), as_corpus(validation), as_corpus(test))
 
     @cached_property
     def judged(self) -> Corpus:
@@ -125,16 +128,4 @@ class Split:
 
     def replace(self, **parts: Iterable[Document]) -> "Split":
         """The split with other texts in the named parts."""
-        return Split(**{**self._asdict(), **parts})
-
-    def _asdict(self) -> dict[str, Corpus]:
-        return {name: getattr(self, name) for name in self._fields}
-
-    def __iter__(self) -> Iterator[Corpus]:
-        return iter(self._asdict().values())
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, Split) and self._asdict() == other._asdict()
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
+        return Split(**(self._asdict() | parts))

@@ -379,15 +379,15 @@ def _pairs_are(pairs: Sequence[object]) -> str:
 
 def refuse_copies(documents: Documents, background: Documents) -> None:
     """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
-    texts = list(documents) + list(background)
     # a contradiction is a copy on the other side, whatever the labels of the texts are
-    sides = [replace(text, member=i < len(documents), context="") for i, text in enumerate(texts)]
+    sides = [replace(text, member=True, context="") for text in documents]
+    sides += [replace(text, member=False, context="") for text in background]
     pairs = contradictions(sides)
     if pairs:
         i, j = pairs[0]
         raise UsageError(
             "background must hold other texts than the members and non-members, which would be trained on with it; "
-            f"{len(pairs)} copies, the first {texts[i].origin} = {texts[j].origin}"
+            f"{len(pairs)} copies, the first {sides[i].origin} = {sides[j].origin}"
         )
 
 
@@ -400,11 +400,11 @@ def refuse_members(nonmembers: Documents) -> None:
 
 def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") -> None:
     """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
+    groups = {document.group for document in suspect} & {document.group for document in nonmembers}
     # "" is no group: texts without one have nothing in common
-    groups = {document.group for document in suspect} - {""}
-    shared = groups & {document.group for document in nonmembers}
+    shared = sorted(groups - {""})
     if shared:
-        raise UsageError(f"known must hold other groups than the texts to be judged; both have {min(shared)!r}")
+        raise UsageError(f"known must hold other groups than the texts to be judged; both have {shared[0]!r}")
     links = _links_between(suspect, nonmembers)
     if links:
         raise UsageError(
@@ -414,27 +414,20 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
 
 
 def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
-    """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others."""
-    kept, links = _without_linked(suspect, nonmembers)
-    count = len(nonmembers) - len(kept)
-    remark = f"{count:,} known texts are near-duplicates of the data set and were left out"
-    if links:
-        remark += f": {_named(suspect, nonmembers, links)}"
-    return kept, [remark]
-
-
-def _without_linked(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[Link]]:
-    """The non-members that no link joins to a suspect text, and the links of the others.
+    """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others.
 
     What is left is compared again: a passage of many texts links none, until few of them are left.
     """
     rows = list(range(len(nonmembers)))
     dropped: list[Link] = []
     while links := _links_between(suspect, [nonmembers[row] for row in rows]):
-        alike = {rows[link.j] for link in links}
-        dropped += [link._replace(j=rows[link.j]) for link in links]
-        rows = [row for row in rows if row not in alike]
-    return [nonmembers[row] for row in rows], sorted(dropped)
+        links = [link._replace(j=rows[link.j]) for link in links]
+        dropped += links
+        rows = sorted(set(rows) - {link.j for link in links})
+    remark = f"{len(nonmembers) - len(rows):,} known texts are near-duplicates of the data set and were left out"
+    if dropped:
+        remark += f": {_named(suspect, nonmembers, sorted(dropped))}"
+    return [nonmembers[row] for row in rows], [remark]
 
 
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
@@ -465,7 +458,7 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
     kept = list(documents)
-    # What is left is compared again, see `_without_linked`.
+    # What is left is compared again, see `without_related`.
     while pairs := contradictions(kept):
         copies = [(link.i, link.j) for link in _labelled_links(kept) if link.reason == "copy"]
         family = np.array(_connected(len(kept), copies + pairs))

@@ -14,9 +14,11 @@ import json
 import os
 import re
 import shlex
+import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
@@ -29,7 +31,7 @@ from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import JSON, LARGEST, SMALL, check_regular, named_below, read_bytes, read_json, read_text
+from fsd.files import JSON, LARGEST, check_regular, named_below, read_text
 from fsd.net.hub import data_files
 from fsd.plugs import Entry, entry_of, first
 
@@ -46,7 +48,7 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
 SAVED_STATE = "state.json"
-SAVED_INFO = "dataset_info.json"
+SAVED_DATA = "data-*.arrow"
 """Files of a data set that `datasets` saved in a folder."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 PASSAGE = 2**17
@@ -73,11 +75,27 @@ def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | N
     return ending, compression
 
 
-def _table(where: str, ending: str, lines: Iterable[str]) -> Rows:
-    """The rows of a text file with their numbers."""
+def _rows(where: str, ending: str, stream: Any, column: str | None = None, largest: int = sys.maxsize) -> Rows:
+    """The rows of an open file with their numbers, of a Parquet file of one column, of others of at most so many bytes.
+
+    What is compressed is expanded while it is read.
+    """
+    if ending == ".parquet":
+        return parquet_rows(where, stream, column)
+    lines = _lines(where, stream, largest)
     if "json" in ending:
         return json_rows(where, lines)
     return _csv_rows(where, lines, ending)
+
+
+def _lines(where: str, stream: Any, largest: int) -> Iterator[str]:
+    """The lines of a file in UTF-8. They end in a line feed alone: a cell keeps its line breaks, whatever they are."""
+    size = 0
+    # A line may be as long as a file that never ends: no more of it is read than is allowed.
+    for number, line in enumerate(iter(partial(stream.readline, largest), b""), 1):
+        size += len(line)
+        _check_size(where, size, largest)
+        yield as_text(where, line, number)
 
 
 def json_rows(where: str, lines: Iterable[str], start: int = 1) -> Rows:
@@ -105,20 +123,19 @@ TABLE_NAMES = ("data", "rows", "records", "examples", "instances", "samples", "t
 
 
 def _document_rows(where: str, line: int, content: Any) -> Iterable[tuple[int, Any]]:
-    """The rows of a file that is one JSON document."""
-    table = content
+    """The rows of a file that is one JSON document: a list, a table, an object that holds one of these, or a row."""
     if isinstance(content, dict):
-        table = _table_rows(where, content)
-    if isinstance(table, list):
-        return enumerate(table, 1)
+        content = _table_in(where, content)
+    if isinstance(content, list):
+        return enumerate(content, 1)
     return [(line, content)]
 
 
-def _table_rows(where: str, content: JSON) -> list[Any] | None:
-    """The rows of an object that is a table, as pandas and others write it, or that holds one; None of a row."""
-    kinds = set(map(type, content.values()))
+def _table_in(where: str, content: JSON) -> Any:
+    """The rows of an object that is a table, as pandas and others write it, or that holds one; a row as it is."""
     if content.keys() >= {"columns", "data"}:
         return [dict(zip(content["columns"], row, strict=False)) for row in content["data"]]
+    kinds = set(map(type, content.values()))
     if kinds == {dict} or (kinds == {list} and "text" in content):
         import pandas as pd
 
@@ -128,29 +145,20 @@ def _table_rows(where: str, content: JSON) -> list[Any] | None:
         by_row = kinds == {dict} and all(map(str.isdigit, content))
         return (frame.T if by_row else frame).to_dict("records")
     tables = [name for name in TABLE_NAMES if isinstance(content.get(name), list)]
-    if not tables:
-        return None
     if len(tables) > 1:
         raise UsageError(f"{where} must hold one table; it holds {', '.join(tables)}: save each in a file of its own")
-    rows: list[Any] = content[tables[0]]
-    return rows
+    if not tables:
+        return content
+    return content[tables[0]]
 
 
 def _from_json(where: str, line: int, content: str) -> Any:
     try:
-        return json.loads(content.rstrip(), object_pairs_hook=_object)
+        return json.loads(content.rstrip())
     except (ValueError, RecursionError) as error:
         # the decoder counts the lines of what it was given
         line += getattr(error, "lineno", 1) - 1
         raise UsageError(f"{where}:{line}: must be one JSON object a line, or one list of objects; {error}") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> JSON:
-    """A JSON object, which must have each key once: of two labels the second would count without a word."""
-    read = dict(pairs)
-    if len(read) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return read
 
 
 def _delimiter(head: str) -> str:
@@ -208,23 +216,19 @@ def _tab_cells(where: str, lines: Iterable[str]) -> Iterator[tuple[int, list[str
     begun: list[str] = []
     is_open = False
     for line, text in enumerate(lines, 1):
-        is_blank = not text.strip("\r\n ")
-        is_row = not is_blank and text.count("\t") + 1 == width
+        size = text.count("\t") + 1
         # What begins with a whole row goes on with lines that are none.
-        if not is_open or (is_row and begun[0].count("\t") + 1 == width):
-            if begun:
-                yield start, _tab_row(where, start, begun, width)
-            start = line
-            begun = []
-            is_open = False
-            if is_blank:
-                continue
-        if begun:
+        if is_open and not size == begun[0].count("\t") + 1 == width:
+            begun.append(text)
             is_open ^= text.count('"') % 2 == 1
-        else:
-            is_open = any(map(_opens, text.rstrip("\r\n").split("\t")))
-        begun.append(text)
-        width = width or text.count("\t") + 1
+            continue
+        if begun:
+            yield start, _tab_row(where, start, begun, width)
+        begun = [text] if text.strip("\r\n ") else []
+        is_open = any(map(_opens, text.rstrip("\r\n").split("\t")))
+        start = line
+        if begun and not width:
+            width = size
     if begun:
         yield start, _tab_row(where, start, begun, width)
 
@@ -236,15 +240,13 @@ def _opens(cell: str) -> bool:
 
 def _tab_row(where: str, start: int, lines: list[str], width: int) -> list[str]:
     """The cells of the lines of a row, of which those after the first are within a quoted cell."""
-    while not lines[-1].strip("\r\n "):
-        lines = lines[:-1]
     text = "".join(lines).rstrip("\r\n")
     row = text.split("\t")
-    if len(lines) > 1 or len(row) != width:
+    if "\n" in text or len(row) != width:
         row = TAB_CELL.findall(f"{text}\t")
     torn = [cell for cell in row if "\n" in cell and not QUOTED.fullmatch(cell)]
     # In one column, a line within a quoted cell looks like a row.
-    if torn or (len(lines) > 1 and len(row) != width) or (width == 1 and _opens(text)):
+    if torn or ("\n" in text and len(row) != width) or (width == 1 and _opens(text)):
         raise UsageError(
             f"{where}:{start}: a cell that begins with a quote, and goes on in the next line, must end with a quote; "
             f"lines {start} to {start + len(lines) - 1} are no row: save the file as JSONL or CSV"
@@ -254,12 +256,9 @@ def _tab_row(where: str, start: int, lines: list[str], width: int) -> list[str]:
 
 def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
     """The rows of a Parquet file, or of one of its columns, where there may be any number of them; or some `rows`."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Python cannot hold all dates of a table, nor a text that is no UTF-8.
-    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
-    with refusing(f"{where}: must be a Parquet file; ", *errors), pq.ParquetFile(file) as table:
+    with _refusing_table(f"{where}: must be a Parquet file; "), pq.ParquetFile(file) as table:
         names = table.schema_arrow.names
         _check_header(names, where)
         rows = rows or range(table.metadata.num_rows)
@@ -275,7 +274,7 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
                 break
             if column is None:
                 size += batch.nbytes
-                _check_size(where, size)
+                _check_size(where, size, LARGEST)
             begin = min(max(rows.start - start, 0), len(batch))
             part = batch.slice(begin, rows.stop - start - begin)
             yield from enumerate(part.to_pylist(), start + begin + 1)
@@ -287,8 +286,8 @@ def arrow_rows(where: str) -> Rows:
     import pyarrow as pa
 
     must = f"{where}: must be an Arrow file of a saved data set; "
-    errors = (pa.ArrowException, OSError, OverflowError, ValueError)
-    with refusing(must, *errors), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
+    # Mapped, not read: a batch at a time is in memory.
+    with _refusing_table(must), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
         _check_header(batches.schema.names, where)
         start = 1
         for batch in batches:
@@ -296,14 +295,21 @@ def arrow_rows(where: str) -> Rows:
             start += len(batch)
 
 
+def _refusing_table(must: str) -> AbstractContextManager[None]:
+    import pyarrow as pa
+
+    # Python cannot hold all dates of a table, nor a text that is no UTF-8.
+    return refusing(must, pa.ArrowException, OSError, OverflowError, ValueError)
+
+
 def _check_header(names: list[str], where: str) -> None:
     if len(set(names)) < len(names):
         raise UsageError(f"{where}: columns must have different names; got {', '.join(names)}")
 
 
-def _check_size(where: str, size: int) -> None:
-    if size > LARGEST:
-        raise UsageError(f"{where} must hold at most {LARGEST:,} bytes when it is decompressed; there are more")
+def _check_size(where: str, size: int, largest: int) -> None:
+    if size > largest:
+        raise UsageError(f"{where} must hold at most {largest:,} bytes when it is decompressed; there are more")
 
 
 class Passage(NamedTuple):
@@ -322,12 +328,12 @@ Passages = Iterable[Passage]
 def check_endings(places: Iterable[str | Path]) -> None:
     """Refuse files, on disk or elsewhere, whose names do not tell a format that can be read; folders and tasks may."""
     for place in map(str, places):
-        if not entry_of(place) and not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
-            # A folder that is not there.
-            is_remote = "://" in place or place.startswith("hf:")
-            if not PurePosixPath(place).suffix and not os.path.exists(place) and not is_remote:  # noqa: PTH110
-                raise UsageError(f"corpus must be files that exist; there is no file {place}")
-            _format(place, "corpus files", TABLES + PLAIN)
+        if entry_of(place) or os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+            continue
+        # A folder that is not there.
+        if not PurePosixPath(place).suffix and "://" not in place and not os.path.exists(place):  # noqa: PTH110
+            raise UsageError(f"corpus must be files that exist; there is no file {place}")
+        _format(place, "corpus files", TABLES + PLAIN)
 
 
 class TextStream:
@@ -337,13 +343,15 @@ class TextStream:
         if not files:
             raise UsageError("corpus must be at least one file; got none")
         self.entries: list[Entry] = []
-        places = []
+        places: list[str] = []
         for place in map(str, files):
             entry = entry_of(place)
             if entry:
                 self.entries.append(entry)
+            elif os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
+                places += map(str, _files_below(place, TABLES + PLAIN, "a corpus"))
             else:
-                places += _in_folder(place)
+                places.append(place)
         check_endings(places)  # before any of them is looked up on the network
         check_template("column", column)
         self.files = list(chain.from_iterable(map(data_files, places)))
@@ -365,12 +373,12 @@ class TextStream:
         finished = 0
         for file in self.files:
             ending, compression = _format(file.url, "corpus files", TABLES + PLAIN)
-            content = f"{ending[1:]} in UTF-8"
+            content = ending[1:]
             if compression:
                 content = f"{compression} of {content}"
             # network libraries have no common base class of errors
             with (
-                refusing(f"{file.url} must be a whole file of {content}; "),
+                refusing(f"{file.url} must be a whole file of {content} in UTF-8; "),
                 file.open(whole=ending != ".parquet") as raw,
             ):
                 for passage in self._read(file.url, ending, _expanded(raw, compression)):
@@ -382,19 +390,13 @@ class TextStream:
             self.done = finished
 
     def _read(self, url: str, ending: str, stream: Any) -> Iterator[Passage]:
-        if ending == ".parquet":
-            # the other columns are not even read where one is enough
-            column = None if self.answer else self.column
-            rows = parquet_rows(url, stream, column)
+        if ending in PLAIN:
+            with io.TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
+                yield from _cut(text, url)
+        else:
+            # the other columns of a Parquet file are not even read where one is enough
+            rows = _rows(url, ending, stream, None if self.answer else self.column)
             yield from passages(url, rows, self.column, self.answer)
-            return
-        # JSON rows end in \n alone; a text in a cell keeps its line breaks, whatever they are
-        newline = "\n" if "json" in ending else ""
-        with io.TextIOWrapper(stream, encoding="utf-8-sig", newline=newline) as lines:
-            if ending in PLAIN:
-                yield from _cut(lines, url)
-            else:
-                yield from passages(url, _table(url, ending, lines), self.column, self.answer)
 
 
 def _expanded(raw: Any, compression: str | None) -> Any:
@@ -402,7 +404,7 @@ def _expanded(raw: Any, compression: str | None) -> Any:
 
     if not compression:
         return raw
-    return pa.CompressedInputStream(pa.PythonFile(raw), compression)
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), compression))
 
 
 def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> Iterator[Passage]:
@@ -410,13 +412,11 @@ def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> It
     for number, row in rows:
         origin_url = f"{url}:{number}"
         text = _cell(row, column, origin_url)
-        try:
-            text.encode()
-        except UnicodeEncodeError:  # an escaped half of a surrogate pair is valid JSON but not valid text
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        # An escaped half of a surrogate pair is valid JSON, but not valid text.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        # As a template, since an answer may be a number.
         of_row = ""
         if answer:
-            # as a template, since an answer may be a number
             of_row = _cell(row, f"{{{answer}}}", origin_url, "answer")
         yield Passage(text, origin_url=origin_url, answer=of_row)
 
@@ -424,34 +424,23 @@ def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> It
 def _cell(row: Row, column: str, origin_url: str, field: str = "column") -> str:
     """The text of a row of a corpus; empty if it, or a column of its template, is missing."""
     if column not in row and is_template(column):
-        try:
+        with suppress(RowError):
             return join_columns(column, row, field, origin_url)
-        except RowError:
-            return ""
+        return ""
     if column not in row:
-        names = ", ".join(map(str, row))
-        raise UsageError(f"column must be one of {names}; {origin_url} has no {column!r}")
+        raise UsageError(f"column must be one of {_names(row)}; {origin_url} has no {column!r}")
     text = row[column] or ""
     if not isinstance(text, str):
-        kind = type(text).__name__
-        raise UsageError(f"column {column!r} must hold text; {origin_url} holds {kind}")
+        raise UsageError(f"column {column!r} must hold text; {origin_url} holds {type(text).__name__}")
     return text
 
 
-def _in_folder(place: str) -> list[str]:
-    """The files below a folder that have an ending of a corpus; the place itself, if it is no folder."""
-    if not os.path.isdir(place):  # noqa: PTH112 - a name may be too long for pathlib
-        return [place]
-    endings = TABLES + PLAIN
-    files = files_below(Path(place), endings)
+def _files_below(folder: str | Path, endings: Sequence[str], what: str) -> list[Path]:
+    """The files below a folder that have one of the endings, compressed ones included, in order; there must be some."""
+    files = named_below(folder, with_packed(endings))
     if not files:
-        raise UsageError(f"a folder of a corpus must hold files that end in {', '.join(endings)}; {place} has none")
-    return list(map(str, files))
-
-
-def files_below(folder: Path, endings: Sequence[str]) -> list[Path]:
-    """The files below a folder that have one of the endings, compressed ones included, in order."""
-    return named_below(folder, with_packed(endings))
+        raise UsageError(f"a folder of {what} must hold files that end in {', '.join(endings)}; {folder} has none")
+    return files
 
 
 def with_packed(endings: Iterable[str]) -> list[str]:
@@ -468,29 +457,17 @@ def data_files_of(path: Path) -> list[Path]:
 
     A UsageError for a folder without any, or with the splits of a data set, of which one must be chosen.
     """
-    # os.path, because pathlib raises for a name that is too long
-    if not os.path.isdir(path):  # noqa: PTH112
+    if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path]
-    state = path / SAVED_STATE
-    if state.is_file() and (path / SAVED_INFO).is_file():
-        return _saved_files(state)
+    if (path / SAVED_STATE).is_file():
+        # Others beside them are caches.
+        return sorted(path.glob(SAVED_DATA))
     splits = sorted(file.parent.name for file in path.glob(f"*/{SAVED_STATE}"))
     if splits:
         raise UsageError(
             f"data must be one split of a saved data set; {path} holds {', '.join(splits)}: give {path / splits[0]}"
         )
-    files = files_below(path, TABLES)
-    if not files:
-        raise UsageError(f"a folder of data must hold files that end in {', '.join(TABLES)}; {path} has none")
-    return files
-
-
-def _saved_files(state: Path) -> list[Path]:
-    """The Arrow files that the state of a saved data set lists; others beside them are caches."""
-    saved = read_json(JSON, state, "the state of a saved data set", largest=SMALL)
-    with refusing(f"{state} must list the files of a saved data set; ", TypeError, KeyError):
-        # Whatever folder a name has, the file is of this one.
-        return [state.parent / Path(entry["filename"]).name for entry in saved["_data_files"]]
+    return _files_below(path, TABLES, "data")
 
 
 def _cut(file: io.TextIOWrapper, origin_url: str) -> Iterator[Passage]:
@@ -541,6 +518,7 @@ JOINED = ("text", CONTEXT, layouts.PROMPT, layouts.COMPLETION)
 NEXT_FIELD = re.compile(r",(?=\s*\w*\s*=)")
 """The comma before the next field of `--columns`: a template may have commas of its own."""
 
+DAY = re.compile(r"^(?:\d{4}-\d{2}-\d{2}(?!\d)|\d{8}$)")
 LABELS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 
 
@@ -549,10 +527,6 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
 
     A field whose name is - is not read; nor is one of `unread`, unless it is named.
     """
-    allowed = list(FIELDS)
-    if answers:
-        allowed += [CONTEXT]
-        allowed += layouts.FIELDS
     columns: dict[str, str] = {}
     for part in NEXT_FIELD.split(spec) if spec.strip() else ():
         field, _, name = map(str.strip, part.partition("="))
@@ -561,6 +535,10 @@ def parse_columns(spec: str, *, answers: bool = False, unread: Iterable[str] = (
         if field in columns:
             raise UsageError(f"columns must name {field} once; got {spec!r}")
         columns[field] = name
+    allowed = list(FIELDS)
+    if answers:
+        allowed += [CONTEXT]
+        allowed += layouts.FIELDS
     unknown = [repr(field) for field in columns if field not in allowed]
     if unknown:
         raise UsageError(f"columns may name {', '.join(allowed)}; got {', '.join(unknown)}")
@@ -593,10 +571,9 @@ def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
     cells = {}
     for name in PLACE.findall(template):
         if name not in row:
-            available = ", ".join(map(str, row)) or "none"
             raise UsageError(
                 f"{origin_url}: the template of {field} must name columns of the file; it has no {name!r}; "
-                f"columns are {available}"
+                f"columns are {_names(row)}"
             )
         cell = row[name]
         if layouts.is_empty(cell):
@@ -684,21 +661,22 @@ def _way_to_hub(place: str) -> str:
 
 def _rows_of(path: Path) -> Rows:
     where = str(path)
-    if path.suffix == ARROW:
-        check_regular(path, f"{path} must be readable")
-        return arrow_rows(where)
-    ending, compression = _format(where, "data file", TABLES)
     check_regular(path, f"{path} must be readable")
-    if ending == ".parquet":
-        return parquet_rows(where, path)
-    content = _decompressed(path, compression) if compression else read_bytes(path, f"{path} must be readable")
-    return _table(where, ending, io.StringIO(as_text(where, content), newline="\n"))
+    if path.suffix == ARROW:
+        yield from arrow_rows(where)
+        return
+    ending, compression = _format(where, "data file", TABLES)
+    must = f"{path} must be readable; "
+    if compression:
+        must = f"{path} must be a whole {compression} file; "
+    with refusing(must, OSError), path.open("rb") as raw:
+        yield from _rows(where, ending, _expanded(raw, compression), largest=LARGEST)
 
 
 def as_text(where: str, content: bytes, start: int = 1) -> str:
     """The content of a file, or its part from line `start` on, which must be UTF-8."""
     for magic, ending in PACKED.items():
-        if content.startswith(magic):
+        if start == 1 and content.startswith(magic):
             raise UsageError(f"{where} must be encoded in UTF-8; it is packed, as files that end in {ending} are")
     position = content.find(b"\0")
     fault = "it has NUL bytes, as UTF-16 has"  # valid UTF-8, but of no text
@@ -715,22 +693,6 @@ def as_text(where: str, content: bytes, start: int = 1) -> str:
     raise UsageError(
         f"{where}:{line}: must be encoded in UTF-8; {fault}: save it as UTF-8, or, if it is in {encoding}, run: {way}"
     )
-
-
-def _decompressed(path: Path, compression: str) -> bytes:
-    import pyarrow as pa
-
-    where = str(path)
-    content = bytearray()
-    with (
-        refusing(f"{path} must be a whole {compression} file; ", OSError),
-        pa.input_stream(where, compression=compression) as stream,
-    ):
-        # in parts: a small file may expand to more than the memory
-        while part := stream.read(2**24):
-            content += part
-            _check_size(where, len(content))
-    return bytes(content)
 
 
 def read_texts(
@@ -765,7 +727,7 @@ def _plain_files(path: Path) -> list[Path]:
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path] if path.suffix.lower() == ".txt" else []
     texts = named_below(path, [".txt"])
-    tables = files_below(path, TABLES)
+    tables = named_below(path, with_packed(TABLES))
     if texts and tables:
         names = f"{texts[0].name} and {tables[0].name}"
         raise UsageError(f"a folder must hold .txt files, one text each, or data files alone; {path} has {names}")
@@ -841,135 +803,143 @@ def table_documents(name: str, table: Any, unread: Iterable[str] = ()) -> list[D
 
 def document(row: Row, columns: Columns, origin_url: str, *, labelled: bool = False, answers: bool = False) -> Document:
     """One row as a document that comes from `origin_url`; the other arguments and errors are those of `read_files`."""
-    value = partial(_value, row, columns, origin_url)
+    fields = Fields(row, columns, origin_url)
     chat = None
     # a column that is named for the text is the text, whatever else a row has
     if "text" not in columns:
         if answers:
-            chat = first("row", row, value, origin_url, columns)
+            chat = first("row", row, fields, origin_url, columns)
         else:
             layouts.check_text(row, origin_url)
     context = ""
+    column = ""
     if chat:
         text = chat.words
     else:
-        text = checked_text(value("text", needed=True), origin_url)
+        text = checked_text(fields("text", needed=True), origin_url)
+        column = fields.read_from(answers=answers)
         if answers:
-            context = _context(value(CONTEXT), origin_url)
-    member = _member(value("label", needed=labelled), origin_url)
-    if labelled and member is None:
-        raise RowError(f"{origin_url}: label must be 1 (member) or 0 (non-member); there is none", "no label")
-    day = _date(value("date"), origin_url)
-    group = _name("group", value("group"), origin_url)
-    period = _name("period", value("period"), origin_url)
-    source = _name("source", value("source"), origin_url)
+            context = fields.context()
+    member = fields.member(needed=labelled)
+    day = fields.day()
+    group = fields.name("group")
+    period = fields.name("period")
+    source = fields.name("source")
     if "sha256" in row or PLACE_OF_TEXT.search(source):
         source = ""
-    column = ""
-    if chat is None:
-        column = _text_from(row, columns, answers=answers)
     return Document(text, member, day, group, origin_url, period, source, context, chat, column)
 
 
-def _text_from(row: Row, columns: Columns, *, answers: bool) -> str:
-    """Where a text was read, in words; "" for the column `text`, unless the row could be read as something else."""
-    column = _column("text", row, columns)
-    if answers and "text" not in columns and layouts.layouts_in(row):
-        return f"texts from {column}, though {layouts.layouts_in(row)[0]} are there"
-    return f"texts from {column}".removesuffix("texts from text")
+class Fields(NamedTuple):
+    """The fields of a row, whatever its columns are called; called with a field, its value."""
 
+    row: Row
+    columns: Columns
+    origin_url: str
 
-def _column(field: str, row: Row, columns: Columns) -> str:
-    """The column of a field: the one that is named, else the first with a value of those that it may have."""
-    if field in columns:
-        return columns[field]
-    names = NAMES.get(field, (field,))
-    present = [name for name in names if name in row]
-    filled = [name for name in present if not is_missing(row[name])]
-    return next(iter(filled or present), names[0])
+    def column(self, field: str) -> str:
+        """The column of a field: the one that is named, else the first with a value of those that it may have."""
+        if field in self.columns:
+            return self.columns[field]
+        names = NAMES.get(field, (field,))
+        present = [name for name in names if name in self.row]
+        filled = [name for name in present if not is_missing(self.row[name])]
+        return next(iter(filled or present), names[0])
 
-
-def _value(row: Row, columns: Columns, origin_url: str, field: str, *, needed: bool = False) -> Any:
-    """The value of a field in a row; None where it has no such column, unless that is needed, or named."""
-    name = _column(field, row, columns)
-    if name in row:
-        return row[name]
-    if is_template(name):
-        return join_columns(name, row, field, origin_url)
-    if needed or (field in columns and name != NOT_READ):
-        available = ", ".join(map(str, row)) or "none"
-        wanted = repr(name) if field in columns else " or ".join(map(repr, NAMES.get(field, (field,))))
-        raise UsageError(
-            f"{origin_url}: {field} must be in column {wanted}; columns are {available}; name it by {SYNTAX}"
-        )
-    return None
-
-
-def _context(value: Any, origin_url: str) -> str:
-    """What precedes a text; "" where there is none."""
-    if layouts.is_empty(value):
-        return ""
-    if not isinstance(value, str):
-        raise UsageError(f"{origin_url}: context must be a text; got {quoted(value)}{_unless_read(CONTEXT)}")
-    return checked_text(value, origin_url, CONTEXT)
-
-
-def _unless_read(field: str) -> str:
-    """The way on where a file has something else in the column of a field."""
-    return f"; if the column is none of ours, leave it out by --columns {field}={NOT_READ}"
-
-
-def _member(value: Any, origin_url: str) -> bool | None:
-    if layouts.is_empty(value):
+    def __call__(self, field: str, *, needed: bool = False) -> Any:
+        """The value of a field; None where the row has no such column, unless that is needed, or named."""
+        name = self.column(field)
+        if name in self.row:
+            return self.row[name]
+        if is_template(name):
+            return join_columns(name, self.row, field, self.origin_url)
+        if needed or self.columns.get(field, NOT_READ) != NOT_READ:
+            wanted = [name] if field in self.columns else NAMES.get(field, (field,))
+            raise UsageError(
+                f"{self.origin_url}: {field} must be in column {' or '.join(map(repr, wanted))}; columns are "
+                f"{_names(self.row)}; name it by {SYNTAX}"
+            )
         return None
-    if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
-        value = float(value)
-    key = str(value).strip().lower()
-    if not isinstance(value, str | int | float) or key not in LABELS:
-        raise RowError(
-            f"{origin_url}: label must be 1 or true (member), 0 or false (non-member); got "
-            f"{quoted(value)}{_unless_read('label')}",
-            "label neither 0 nor 1",
+
+    def refusal(self, field: str, must: str) -> str:
+        """The message for a value that may be something else in a column of that name."""
+        return (
+            f"{self.origin_url}: {field} must {must}; got {quoted(self(field))}; if the column is none of ours, leave "
+            f"it out by --columns {field}={NOT_READ}"
         )
-    return LABELS[key]
+
+    def read_from(self, *, answers: bool) -> str:
+        """Where the text was read, in words; "" for the column `text`, unless the row could be read otherwise."""
+        words = f"texts from {self.column('text')}"
+        if answers and "text" not in self.columns and layouts.layouts_in(self.row):
+            return f"{words}, though {layouts.layouts_in(self.row)[0]} are there"
+        return words.removesuffix("texts from text")
+
+    def context(self) -> str:
+        """What precedes a text; "" where there is nothing."""
+        value = self(CONTEXT)
+        if layouts.is_empty(value):
+            return ""
+        if not isinstance(value, str):
+            raise UsageError(self.refusal(CONTEXT, "be a text"))
+        return checked_text(value, self.origin_url, CONTEXT)
+
+    def member(self, *, needed: bool) -> bool | None:
+        """Whether the row is labelled a member; None without a label."""
+        value = self("label", needed=needed)
+        if layouts.is_empty(value):
+            if needed:
+                must = "label must be 1 (member) or 0 (non-member)"
+                raise RowError(f"{self.origin_url}: {must}; there is none", "no label")
+            return None
+        if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
+            value = float(value)
+        label = LABELS.get(str(value).strip().lower())
+        if label is None or not isinstance(value, str | int | float):
+            must = "be 1 or true (member), 0 or false (non-member)"
+            raise RowError(self.refusal("label", must), "label neither 0 nor 1")
+        return label
+
+    def name(self, field: str) -> str:
+        """A group, a period or a source; "" where there is none."""
+        value = self(field)
+        if is_missing(value):
+            return ""
+        if not isinstance(value, str | int | float | Decimal):
+            raise UsageError(self.refusal(field, "be a string or a number"))
+        # A number that a table has turned into a decimal one.
+        return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))
+
+    def day(self) -> date | None:
+        """The day of the date, in UTC; None where there is none."""
+        value = self("date")
+        if is_missing(value):
+            return None
+        if isinstance(value, datetime):  # it is a date too, for Python
+            return utc_day(value)
+        if isinstance(value, date):
+            return value
+        stamp = _shortest(value)
+        if stamp == "0":  # a missing date in exports of patents
+            return None
+        # Without a match it is no day, and so "" is none.
+        start = DAY.findall(stamp)
+        try:
+            day = date.fromisoformat("".join(start))
+        except ValueError as error:
+            raise UsageError(self.refusal("date", "begin as year-month-day, like 2023-01-31")) from error
+        # A time with an offset may be of another day in UTC, and words may follow.
+        with suppress(ValueError, OverflowError):
+            return utc_day(datetime.fromisoformat(stamp))
+        return day
 
 
-def _name(field: str, value: Any, origin_url: str) -> str:
-    if is_missing(value):
-        return ""
-    if not isinstance(value, str | int | float | Decimal):
-        raise UsageError(
-            f"{origin_url}: {field} must be a string or a number; got {quoted(value)}{_unless_read(field)}"
-        )
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", _shortest(value))  # a number that a table has turned into a decimal one
+def _names(row: Row) -> str:
+    """The columns of a row."""
+    return ", ".join(map(str, row)) or "none"
 
 
 def _shortest(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return str(value).strip()
-
-
-def _date(value: Any, origin_url: str) -> date | None:
-    if is_missing(value):
-        return None
-    if isinstance(value, datetime):  # it is a date too, for Python
-        return utc_day(value)
-    if isinstance(value, date):
-        return value
-    stamp = _shortest(value)
-    if stamp == "0":  # a missing date in exports of patents
-        return None
-    start = re.findall(r"^(?:\d{4}-\d{2}-\d{2}(?!\d)|\d{8}$)", stamp)
-    try:
-        day = date.fromisoformat(start[0])
-    except (IndexError, ValueError) as error:
-        raise UsageError(
-            f"{origin_url}: date must begin as year-month-day, like 2023-01-31; got "
-            f"{quoted(value)}{_unless_read('date')}"
-        ) from error
-    try:
-        # a time with an offset may be of another day in UTC
-        return utc_day(datetime.fromisoformat(stamp))
-    except (ValueError, OverflowError):  # words after the date
-        return day

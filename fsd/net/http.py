@@ -1,4 +1,4 @@
-"""HTTP clients with a rate limit, retries, a limit of size, and one-line errors.
+"""HTTP clients with a rate limit, retries, and one-line errors.
 
 A service that the user names is trusted: a timeout is that of requests, for each part of a reply.
 """
@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,21 +16,24 @@ from typing import Any, TypeVar, cast
 
 import requests
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, MaxRetryError
 
 from fsd.errors import UsageError, first_line, without_credentials
-from fsd.net.hub import direct, reachable
+from fsd.net.hub import direct
 
 # HTTP statuses worth another attempt; 529 is that of an overloaded model service.
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 # Longest pause in seconds that a Retry-After header may demand; beyond it the request fails.
 LONGEST_WAIT = 900.0
 # Errors of connections that cannot be made or end early, and of bodies that cannot be decompressed.
-BROKEN = (requests.ConnectionError, requests.Timeout, HTTPError)
+BROKEN = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+)
 
 Reply = requests.Response
-# Tells a time in seconds.
-Time = Callable[[], float]
 Result = TypeVar("Result")
 
 # urllib3 logs headers that it cannot parse, which would tear the progress bar.
@@ -49,8 +52,8 @@ class TransientError(Exception):
 class Clock:
     """Time as an argument; by default `sleep` is a wait that `HTTPClient.stop` ends."""
 
-    monotonic: Time = time.monotonic
-    wall: Time = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     sleep: Callable[[float], object] | None = None
 
     @property
@@ -66,7 +69,6 @@ class HTTPClient:
     attempts = 6  # requests in all before a failure is final
     backoff = 2.0  # seconds before the second attempt, doubled before each further one
     timeout = (10.0, 60.0)  # seconds for the connection, and for each part of a reply
-    largest_reply = 2**26  # bytes of a reply after decompression
     offline_hint = ""  # what to do if the service cannot be reached
     resume_hint = ""  # what to do after the last attempt
 
@@ -105,16 +107,14 @@ class HTTPClient:
         of a reply or error whose status is not `retried`; it may raise `TransientError`, and UsageError for what is
         final.
         """
-        # requests would look up a name for as long as the system likes; once is enough.
-        if not self._reached and not reachable(url):
-            raise UsageError(f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}")
-        self._reached = True
         fault = ""
         for attempt in range(self.attempts):
             self._wait()
             demanded = 0.0
             try:
-                reply = self._send(method, url, options)
+                reply = self._session().request(method, url, timeout=self.timeout, proxies=direct(url), **options)
+                # From now on, a connection that fails is worth another attempt.
+                self._reached = True
                 demanded = _retry_after(reply)
                 if reply.status_code not in retried:
                     return read(reply)
@@ -123,6 +123,11 @@ class HTTPClient:
                 fault = first_line(error)
                 demanded = max(demanded, error.pause)
             except BROKEN as error:
+                # Without a network it fails at once.
+                if not self._reached and isinstance(error.args[0], MaxRetryError):
+                    raise UsageError(
+                        f"{self.name} must be within reach; {self.base_url} does not answer{self.offline_hint}"
+                    ) from None
                 # The texts of these errors may hold headers, and so the key of the user.
                 fault = f"no whole reply ({type(error).__name__})"
             except requests.RequestException as error:
@@ -171,22 +176,6 @@ class HTTPClient:
     def redact(self, text: str) -> str:
         """The text without the secret."""
         return without_credentials(text, self._secret)
-
-    def _send(self, method: str, url: str, options: Mapping[str, Any]) -> Reply:
-        session = self._session()
-        # Streamed, so that what is beyond the limit is never read.
-        with session.request(method, url, timeout=self.timeout, stream=True, proxies=direct(url), **options) as reply:
-            # requests reads the body of a redirect itself.
-            if reply.is_redirect:
-                return reply
-            # One byte more tells whether there are more.
-            body = reply.raw.read(self.largest_reply + 1, decode_content=True)
-        if len(body) > self.largest_reply:
-            limit = f"with at most {self.largest_reply:,} bytes; there are more"
-            raise UsageError(f"{self.name} must answer {limit} ({url}); {self.resume_hint}".removesuffix("; "))
-        # There is no public way to give a reply its body.
-        reply._content = body
-        return reply
 
     def _session(self) -> requests.Session:
         """The session of this thread: requests promises no thread safety."""

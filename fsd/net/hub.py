@@ -4,11 +4,8 @@ import json
 import math
 import os
 import re
-import socket
 import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +35,8 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 LARGEST_JSON = 2**28
 CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
 """Numbers of a configuration that may tell how many tokens the model reads."""
+# Seconds after which a hub that does not answer is out of reach.
+PATIENCE = 3.0
 DATASETS = "hf://datasets/"
 FLOAT32 = 4
 """Bytes of a weight."""
@@ -217,10 +216,18 @@ def _snapshot(model: str, revision: str | None, pattern: str, *, local: bool) ->
 
 
 def hub_reachable() -> bool:
-    """Whether HF_HUB_OFFLINE is not set and the hub accepts a connection; its library would try for a minute."""
+    """Whether HF_HUB_OFFLINE is not set and the hub answers within some seconds; its library would try for a minute."""
+    import requests
     from huggingface_hub import constants
 
-    return not constants.HF_HUB_OFFLINE and reachable(constants.ENDPOINT)
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        # The page itself is not needed, and any answer will do.
+        requests.head(constants.ENDPOINT, timeout=PATIENCE, proxies=direct(constants.ENDPOINT))
+    except requests.RequestException:
+        return False
+    return True
 
 
 def direct(url: str) -> dict[str, str]:
@@ -229,29 +236,6 @@ def direct(url: str) -> dict[str, str]:
     if host in ("localhost", "::1", "0.0.0.0") or host.startswith("127."):
         return {"no_proxy": host}
     return {}
-
-
-def reachable(endpoint: str, timeout: float = 3.0) -> bool:
-    """Whether the server of a URL, or the environment's proxy for it, accepts a connection within some seconds."""
-    from requests.utils import get_environ_proxies, prepend_scheme_if_needed, select_proxy
-
-    # Behind a proxy the name of the server may not even be known here.
-    proxy = select_proxy(endpoint, get_environ_proxies(endpoint, **direct(endpoint)))
-    url = urlsplit(prepend_scheme_if_needed(proxy, "http") if proxy else endpoint)
-    port = url.port or {"https": 443}.get(url.scheme, 80)
-    address = (url.hostname or "", port)
-    answered = threading.Event()
-
-    def connect() -> None:
-        # Whatever is wrong with an address, nothing answers there.
-        with suppress(Exception), socket.create_connection(address, timeout=timeout):
-            answered.set()
-
-    # In a thread, which is left behind: looking up a name has no time limit of its own.
-    trial = threading.Thread(target=connect, daemon=True)
-    trial.start()
-    trial.join(timeout)
-    return answered.is_set()
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -263,7 +247,7 @@ def weight_files(folder: Path) -> list[Path]:
         if file.exists():
             files = [file]
         elif index.exists():
-            files = _parts(index, file.suffix)
+            files = _parts(index)
         else:
             continue
         for file in files:
@@ -272,21 +256,20 @@ def weight_files(folder: Path) -> list[Path]:
     raise UsageError(f"model folder must hold weights ({' or '.join(WEIGHT_FILES)}); {folder} has none")
 
 
-def _parts(index: Path, suffix: str) -> list[Path]:
+def _parts(index: Path) -> list[Path]:
     """The files that an index of weights lists, sorted."""
-    folder = index.parent
     weight_map = _json_object(index, "index of weights").get("weight_map")
-    names = []
+    names: set[str] = set()
     if isinstance(weight_map, dict):
-        names = sorted(set(map(str, weight_map.values())))
-    # An index may name files elsewhere on this machine, or pickles in place of safetensors.
-    own_names = [name for name in names if name == Path(name).name and name.endswith(suffix)]
-    if not names or own_names != names:
+        names.update(map(str, weight_map.values()))
+    # An index may name files elsewhere on this machine.
+    if not names or any(name != Path(name).name for name in names):
         raise UsageError(f"index of weights must map tensors to files of its own folder; {index} does not")
-    missing = [name for name in names if not (folder / name).exists()]
+    files = [index.parent / name for name in sorted(names)]
+    missing = [file.name for file in files if not file.exists()]
     if missing:
-        raise UsageError(f"model must have all its weights; {folder} lacks {', '.join(missing)}")
-    return [folder / name for name in names]
+        raise UsageError(f"model must have all its weights; {index.parent} lacks {', '.join(missing)}")
+    return files
 
 
 def fingerprint(folder: Path) -> str:

@@ -1,8 +1,8 @@
 """The steps of `fsd collect`: its checks, the collection of one side or both, the benchmark, and what is recorded."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,6 @@ from fsd.collection.benchmark_card import Card
 from fsd.collection.engine import MANIFEST, Collection, CollectionJob, CollectionSpec
 from fsd.collection.source import Window
 from fsd.data.corpus import Corpus
-from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import cutoff
 from fsd.data.periods import parse_day
 from fsd.errors import UsageError
@@ -35,33 +34,23 @@ def prepare(config: Collect) -> Job:
     """Check the settings and the files; only what an earlier command has not collected will be requested."""
     sides = specs(config)
     out = config.out or _default_out(config.domain, sides)
+    files = [out]
+    writes = files
     if len(sides) == 2:
+        engine.check_new(out)
         # Each side has a file of its own, so that a killed run goes on with the one that is unfinished.
         files = [out.with_name(f"{out.stem}.{name}.jsonl") for name in ("members", "nonmembers")]
         writes = [*files, out]
-        if out.exists():
-            raise UsageError(f"out must be a file that does not exist yet; {out} exists: move it or name another")
-    else:
-        files = writes = [out]
     jobs = [engine.prepare(side, config.limit, file) for side, file in zip(sides, files, strict=True)]
-    source = config.domain
     options = ", ".join(f"{name}={value}" for name, value in sides[0].options.items())
+    reads = {"source": config.domain}
     if options:
-        source += f" ({options})"
-    reads = {"source": source}
+        reads["source"] += f" ({options})"
     for job in jobs:
         kind = "members" if job.spec.member else "non-members"
         if config.contemporaries:
             kind = "contemporaries"
-        values: dict[str, object] = {"texts_at_most": job.limit}
-        extent = f"up to {job.limit:,} texts"
-        if job.finished:
-            values = {"finished_texts": len(job.finished.documents)}
-            extent = f"{len(job.finished.documents):,} texts, finished"
-        window = job.spec.window
-        for name, day in (("after", window.after), ("before", window.before)):
-            values[name] = day and day.isoformat()
-        reads[kind] = Stated(f"{extent}, {window}", values)
+        reads[kind] = _extent(job)
     checks = [job.check for job in jobs]
     return Job(
         partial(run, config, jobs, out),
@@ -73,33 +62,51 @@ def prepare(config: Collect) -> Job:
     )
 
 
+def _extent(job: CollectionJob) -> Stated:
+    """How many texts of which days are collected, or are there already."""
+    window = job.spec.window
+    texts: dict[str, object] = {"texts_at_most": job.limit}
+    words = f"up to {job.limit:,} texts"
+    if job.finished:
+        texts = {"finished_texts": len(job.finished.documents)}
+        words = f"{len(job.finished.documents):,} texts, finished"
+    days = {name: day and day.isoformat() for name, day in window.bounds.items()}
+    return Stated(f"{words}, {window}", texts | days)
+
+
 def _default_out(domain: str, sides: Sequence[CollectionSpec]) -> Path:
-    name = domain
+    parts = [domain]
     if sides[0].contemporaries:
-        name += "-contemporaries"
+        parts.append("contemporaries")
     if upper := sides[0].window.before:
-        name += f"-before-{upper}"
+        parts.append(f"before-{upper}")
     if lower := sides[-1].window.after:
-        name += f"-after-{lower}"
-    return Path(f"{name}.jsonl")
+        parts.append(f"after-{lower}")
+    return Path(f"{'-'.join(parts)}.jsonl")
 
 
 def specs(config: Collect) -> list[CollectionSpec]:
     """What to collect: members, non-members, or both, members first; or contemporaries."""
     lower, upper, because = _bounds(config)
     domain = domains.load(config.domain)
+    language = ""
     if config.language == "any":
-        language = ""
         options = domain.parse_options(config.options)
     else:
         options = domain.parse_options(config.options, config.language)
         # An edition of Wikipedia, say, is chosen by an option, and its texts are checked against that language.
         language = config.language or options.get("language") or domain.language
-    # Contemporaries lie between the bounds; members before the one, non-members after the other.
-    window = Window(lower, upper)
-    spec = CollectionSpec(
-        domain=config.domain,
-        window=window,
+    windows = []
+    if config.contemporaries:
+        windows.append(Window(lower, upper))
+    else:
+        if upper:
+            windows.append(Window(before=upper))
+        if lower:
+            windows.append(Window(after=lower))
+    spec = partial(
+        CollectionSpec,
+        config.domain,
         language=language,
         options=options,
         min_words=config.min_words,
@@ -107,49 +114,35 @@ def specs(config: Collect) -> list[CollectionSpec]:
         because=because,
         contemporaries=config.contemporaries,
     )
-    if config.contemporaries:
-        return [spec]
-    sides = []
-    if upper:
-        sides.append(replace(spec, window=Window(before=upper)))
-    if lower:
-        sides.append(replace(spec, window=Window(after=lower)))
-    return sides
+    return list(map(spec, windows))
 
 
 def _bounds(config: Collect) -> tuple[Date | None, Date | None, str]:
-    """The bounds of the dates, both exclusive, and the reason for that of a model."""
-    lower = None
-    if config.after:
-        lower = parse_day("after", config.after)
-    upper = None
-    if config.before:
-        upper = parse_day("before", config.before)
+    """The bounds of the dates, both exclusive, and the reason for that of a model.
+
+    Non-members are later than the lower one, members earlier than the upper one, and contemporaries lie between them.
+    """
+    days: dict[str, Date | None] = {"after": None, "before": None}
+    for name, text in (("after", config.after), ("before", config.before)):
+        if text:
+            days[name] = parse_day(name, text)
     because = ""
     if config.model:
         flag = "after"
-        typed = lower
         if config.contemporaries:
             flag = "before"
-            typed = upper
-        if typed:
-            raise UsageError(f"either --{flag} or --model must be given, not both; got {typed} and {config.model}")
+        if days[flag]:
+            raise UsageError(f"either --{flag} or --model must be given, not both; got {days[flag]} and {config.model}")
         entry = cutoff(config.model)
         because = f"cutoff of {config.model}: {entry.source}"
         # What was published on the day of the cutoff is no non-member, but may be a contemporary.
-        if config.contemporaries:
-            upper = entry.day + DAY
-        else:
-            lower = entry.day
-    _check_bounds(lower, upper, config.contemporaries)
-    return lower, upper, because
+        days[flag] = entry.day + DAY * config.contemporaries
+    _check_bounds(days["after"], days["before"], config.contemporaries)
+    return days["after"], days["before"], because
 
 
 def _check_bounds(lower: Date | None, upper: Date | None, contemporaries: bool) -> None:
-    """Refuse dates between which no contemporary lies, none at all, and those by which a day is on both sides.
-
-    Non-members are later than `lower`, members earlier than `upper`, and contemporaries lie between the two.
-    """
+    """Refuse dates between which no contemporary lies, none at all, and those by which a day is on both sides."""
     if contemporaries and upper is None:
         raise UsageError("contemporaries must be published before a cutoff; give --before DAY or --model ID")
     if lower is None and upper is None:
@@ -170,30 +163,27 @@ def run(config: Collect, jobs: Sequence[CollectionJob], out: Path) -> None:
     if len(collections) == 1:
         report = about(collections[0], config.limit)
     else:
+        # Members first, as in `specs`.
         members, nonmembers = (collection.documents for collection in collections)
         documents, card = benchmark_card.build(config.domain, members, nonmembers, drop_shared=config.drop_shared)
         page = document("benchmark_card.md", card=card)
         benchmark_card.write_benchmark(out, documents, card, page)
         report = about_benchmark(card, out)
-    with tracked_run(
-        config, f"fsd-{config.domain}", "collect", params=_settings(config, jobs), description=page
-    ) as run:
+    # What was meant, not what was typed: --model stands for a day, and a domain for its language.
+    spec = jobs[0].spec
+    meant: dict[str, object] = {"language": spec.language, "options": dict(spec.options)}
+    meant |= {"after": jobs[-1].spec.window.after or "", "before": spec.window.before or ""}
+    experiment = f"fsd-{config.domain}"
+    with tracked_run(config, experiment, "collect", params=asdict(config) | meant, description=page) as run:
         for collection in collections:
             _log(run, collection)
         if page:
-            _log_benchmark(run, out, documents)
+            for name in (f"{out.stem}.card.json", f"{out.stem}.card.md"):
+                run.log(name, out.with_name(name))
+            benchmark = Corpus(documents)
+            labels = benchmark.members.tolist()
+            run.log_dataset(out.stem, benchmark.texts, labels=labels, source=str(out), context="benchmark")
         show(report, run)
-
-
-def _settings(config: Collect, jobs: Sequence[CollectionJob]) -> dict[str, object]:
-    """What was meant, not what was typed: --model stands for a day, and a domain for its language."""
-    spec = jobs[0].spec
-    settings = asdict(config)
-    settings["after"] = jobs[-1].spec.window.after or ""
-    settings["before"] = spec.window.before or ""
-    settings["language"] = spec.language
-    settings["options"] = dict(spec.options)
-    return settings
 
 
 def _log(run: Run, collection: Collection) -> None:
@@ -208,56 +198,40 @@ def _log(run: Run, collection: Collection) -> None:
     run.log_dataset(path.stem, Corpus(collection.documents).texts, source=str(path), context="collected")
 
 
-def _log_benchmark(run: Run, out: Path, documents: Sequence[Document]) -> None:
-    """Log the card of a benchmark, and its texts with their labels."""
-    for ending in (".card.json", ".card.md"):
-        name = out.stem + ending
-        run.log(name, out.with_name(name))
-    benchmark = Corpus(documents)
-    run.log_dataset(out.stem, benchmark.texts, labels=benchmark.members.tolist(), source=str(out), context="benchmark")
-
-
 def about(collection: Collection, limit: int) -> Report:
     """How many texts were kept, and how many dropped for which reason."""
     manifest = collection.manifest
     kept = manifest["kept"]
+    contemporaries = manifest["order"].get("contemporaries")
     lines = [f"{kept:,} texts, {manifest['first_date']} to {manifest['last_date']}: {collection.path}"]
     if kept < limit:
         lines.append(f"the source has no more; the limit was {limit:,}")
     for reason, count in manifest["dropped"].items():
         lines.append(f"  {count:,} dropped: {reason}")
-    if manifest["order"].get("contemporaries"):
+    if contemporaries:
         lines.append(
             "these texts are contemporaries only if they are known not to be in the training data: see "
             "docs/contrasts.md"
         )
-    counts = {"kept": kept, **manifest["dropped"]}
+    counts = {"kept": kept} | manifest["dropped"]
     rows = pd.DataFrame(counts.items(), columns=["what", "texts"])
+    commands = []
     # Members alone, or contemporaries, are no texts to fine-tune on.
-    command = f"fsd run --model MODEL --data FILE --unseen {shlex.quote(str(collection.path))}"
-    later = not (manifest["label"] or manifest["order"].get("contemporaries"))
-    return _short_report(lines, "manifest", rows, {"texts": collection.path}, [command] * later)
+    if not (manifest["label"] or contemporaries):
+        commands.append(f"fsd run --model MODEL --data FILE --unseen {shlex.quote(str(collection.path))}")
+    sections = [Section("", tables=[numbers("manifest", rows)])]
+    return Report(findings=as_findings(lines), sections=sections, files={"texts": collection.path}, next=commands)
 
 
 def about_benchmark(card: Card, out: Path) -> Report:
     """Size and fairness of a benchmark."""
     blind = card["aucs"]["blind"]
-    n_members = card["members"]["texts"]
+    members = card["members"]["texts"]
     auc = blind.get("reason") or "AUC {value:.2f} [{low:.2f}, {high:.2f}]".format(**blind)
-    lines = [
-        f"{2 * n_members:,} texts, {n_members:,} members and as many non-members: {out}",
-        f"blind classifier: {auc}",
-    ]
+    lines = [f"{2 * members:,} texts, {members:,} members and as many non-members: {out}", f"blind classifier: {auc}"]
     if card["warning"]:
         lines.append(card["warning"])
     rows = pd.DataFrame([{"control": name, **auc} for name, auc in card["aucs"].items()])
     command = f"fsd run --model MODEL --domain {card['domain']} --data {shlex.quote(str(out))}"
-    return _short_report(lines, "controls", rows, {"benchmark": out}, [command])
-
-
-def _short_report(
-    lines: Sequence[str], name: str, rows: pd.DataFrame, files: Mapping[str, Path], commands: Sequence[str]
-) -> Report:
-    """A report of findings, with numbers for the JSON document."""
-    sections = [Section("", tables=[numbers(name, rows)])]
-    return Report(findings=as_findings(lines), sections=sections, files=files, next=commands)
+    sections = [Section("", tables=[numbers("controls", rows)])]
+    return Report(findings=as_findings(lines), sections=sections, files={"benchmark": out}, next=[command])

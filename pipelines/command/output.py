@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fsd.errors import StorageError, UsageError
 from fsd.files import csv_text
-from fsd.leftovers import DRAFTS, replacing, temporary_folder
+from fsd.leftovers import replacing, temporary_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def check_path(path: Path, inputs: Iterable[str | Path] = (), *, create_folder: 
                     f"{source}"
                 )
         # Rights alone do not tell: the disk may be full, or the name too long for it.
-        with temporary_folder(path.parent, DRAFTS) as folder:
+        with temporary_folder(path.parent) as folder:
             (folder / path.name).touch()
         # A rename replaces it all the same, since that asks the folder.
         if path.exists() and not os.access(path, os.W_OK):
@@ -168,7 +168,7 @@ def check_parent(path: Path) -> None:
         above = above.parent
     # Rights alone do not tell: the disk may be full, or of a kind on which nothing can be made.
     try:
-        with temporary_folder(above, DRAFTS):
+        with temporary_folder(above):
             pass
     except OSError as error:
         raise UsageError(f"out must be in a folder that can be written; {path}: {error.strerror}") from error

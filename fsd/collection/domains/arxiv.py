@@ -6,12 +6,13 @@ The feed is parsed with the standard library: client packages hide the offset to
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from datetime import datetime
 from functools import partial
 from xml.etree import ElementTree
 
-from fsd.collection.service import FormatError, Service, format_changed, iso_day, well_formed
+from fsd.collection.service import FormatError, Service, record, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
+from fsd.data.documents import Document, utc_day
 from fsd.errors import UsageError
 from fsd.files import JSON
 
@@ -114,14 +115,12 @@ def _page(body: bytes, start: int, least: int) -> tuple[list[ElementTree.Element
     feed = ElementTree.fromstring(body)
     if feed.tag != f"{ATOM}feed":
         raise ValueError(f"<{feed.tag.rpartition('}')[2]}> in place of a feed")
-    total = _need(feed, f"{SEARCH}totalResults", "feed").strip()
-    if not total.isdecimal():
-        raise format_changed("arxiv", "<totalResults> as a whole number", total)
+    total = record(int, _need(feed, f"{SEARCH}totalResults", "feed"), "arxiv")
     entries = list(feed.iter(f"{ATOM}entry"))
     # The API sometimes sends an empty page in the middle of a result.
-    if int(total) < least or (not entries and start < int(total)):
+    if total < least or (not entries and start < total):
         raise ValueError(f"{len(entries)} papers at {start} of {total}")
-    return entries, int(total)
+    return entries, total
 
 
 def _paper(entry: ElementTree.Element) -> Paper:
@@ -153,4 +152,4 @@ def _day(entry: ElementTree.Element, name: str) -> Date | None:
     stamp = entry.findtext(f"{ATOM}{name}")
     if not stamp or not stamp.strip():
         return None
-    return iso_day(stamp, name, "arxiv")
+    return utc_day(record(datetime, stamp, "arxiv"))

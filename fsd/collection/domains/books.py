@@ -11,7 +11,7 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from io import StringIO
 from itertools import pairwise
 
-from fsd.collection.service import FormatError, RefusedError, Service, field, well_formed
+from fsd.collection.service import FormatError, RefusedError, Service, well_formed
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import PLACES, Document, Places, segments
 from fsd.errors import UsageError
@@ -21,6 +21,7 @@ from fsd.net.http import TransientError
 URL = "https://gutenberg.pglaf.org"
 PAGE = "https://www.gutenberg.org/ebooks/"
 CATALOGUE = "/cache/epub/feeds/pg_catalog.csv"
+COLUMNS = {"Text#", "Type", "Issued", "Title", "Language"}
 FIRST = Date(1971, 12, 1)
 LANGUAGE = "en"
 START = re.compile(r"^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG EBOOK.*?\*\*\*\s*$", re.M | re.I | re.S)
@@ -120,8 +121,9 @@ def _catalogue(body: bytes) -> list[dict[str, str]]:
         rows = list(csv.DictReader(StringIO(body.decode("utf-8-sig"), newline="")))
     except csv.Error as error:
         raise ValueError(f"the catalogue is no CSV: {error}") from error
-    for name in ("Text#", "Type", "Issued", "Title", "Language"):
-        field(rows[0] if rows else {}, name, "gutenberg's catalogue")
+    missing = COLUMNS - set(rows[0] if rows else ())
+    if missing:
+        raise FormatError(f"gutenberg's catalogue must have {', '.join(sorted(missing))}: its format may have changed")
     # A connection that ends early leaves half a row, whose missing fields are None.
     if None in rows[-1].values():
         raise ValueError("the catalogue ends inside a row")

@@ -12,10 +12,12 @@ from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
-from fsd.collection.service import Service, field, format_changed, json_object, well_formed
+from pydantic import BaseModel
+
+from fsd.collection.service import FormatError, Service, json_object, record, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document
-from fsd.errors import UsageError
+from fsd.data.documents import Document, utc_day
+from fsd.errors import UsageError, quoted
 from fsd.files import JSON
 from fsd.net.http import LONGEST_WAIT, field_of
 
@@ -24,6 +26,27 @@ URL = "https://api.stackexchange.com"
 FIRST = Date(2008, 7, 31)
 LANGUAGE = "en"
 BLOCKS = frozenset({"p", "pre", "li", "br", "blockquote", "h1", "h2", "h3", "tr", "div", "hr"})
+
+
+class Question(BaseModel):
+    """What the service tells of a question; times are in seconds since 1970."""
+
+    question_id: int
+    title: str
+    body: str
+    link: str
+    creation_date: datetime | None = None
+    last_edit_date: datetime | None = None
+
+
+class Page(BaseModel):
+    """A page of questions, of which some may be malformed, and what the service demands."""
+
+    items: list[Any]
+    has_more: bool
+    backoff: int = 0
+    quota_remaining: int | None = None
+    quota_max: int | str = "a day"
 
 
 def texts(
@@ -52,34 +75,32 @@ def texts(
     }
     while True:
         query |= {"fromdate": cursor["fromdate"], "todate": cursor["todate"]}
-        page = service.get("/2.3/questions", json_object, query, throttled=_throttled)
-        records = field(page, "items", SERVICE, list)
+        page = record(Page, service.get("/2.3/questions", json_object, query, throttled=_throttled), SERVICE)
         # The questions of the second at which the last page ended come again.
-        items = [item for item in records if field_of(item, "question_id") not in cursor["seen"]]
+        items = [item for item in page.items if field_of(item, "question_id") not in cursor["seen"]]
         for document, edited in well_formed(items, _question, journal):
             # A member must be as it was when the model was trained: the API has the newest body.
-            if edited is not None and edited >= end:
+            if edited >= end:
                 journal.drop("edited after the window")
             else:
                 yield document
-        backoff = _whole_number(page, "backoff") or 0
-        if not field(page, "has_more", SERVICE) or not items:
+        if not page.has_more or not items:
             return
         cursor = cursor | _at_edge(items, newest_first)
         journal.save(cursor)
         # Only after the cursor is saved, so that the same command goes on tomorrow.
-        if page.get("quota_remaining") == 0:
+        if page.quota_remaining == 0:
             raise UsageError(
-                f"{SERVICE} must allow more requests; its quota of {page.get('quota_max', 'a day')} is used up "
-                f"until tomorrow; {service.resume_hint}"
+                f"{SERVICE} must allow more requests; its quota of {page.quota_max} is used up until tomorrow; "
+                f"{service.resume_hint}"
             )
-        if backoff > LONGEST_WAIT:
+        if page.backoff > LONGEST_WAIT:
             raise UsageError(
-                f"{SERVICE} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of {backoff} s; "
+                f"{SERVICE} must accept a request within {LONGEST_WAIT:.0f} s; it demands a pause of {page.backoff} s; "
                 f"{service.resume_hint}"
             )
         # The service blocks clients that go on without the pause that it asks for.
-        service.pause(backoff)
+        service.pause(page.backoff)
 
 
 def _throttled(body: bytes) -> float:
@@ -101,7 +122,7 @@ def _at_edge(items: list[Any], newest_first: bool) -> JSON:
     # Some records may be malformed, but not all.
     stamps = [time for time in times if isinstance(time, int)]
     if not stamps:
-        raise format_changed(SERVICE, "'creation_date' of at least one question", items[-1])
+        raise FormatError(f"{SERVICE} must give 'creation_date' of at least one question; got {quoted(items[-1])}")
     edge = stamps[-1]
     seen = [item.get("question_id") for item, time in zip(items, times, strict=True) if time == edge]
     return {"todate" if newest_first else "fromdate": edge, "seen": seen}
@@ -111,25 +132,15 @@ def _seconds(day: Date) -> int:
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _question(item: JSON) -> tuple[Document, int | None]:
-    """A question, and the time of its last edit, None if there was none."""
-    field(item, "question_id", SERVICE)
-    title, body, link = (field(item, name, SERVICE, str) for name in ("title", "body", "link"))
-    created = _whole_number(item, "creation_date")
-    try:
-        day = None if created is None else datetime.fromtimestamp(created, UTC).date()
-    except (ValueError, OverflowError, OSError) as error:
-        raise format_changed(SERVICE, "'creation_date' as seconds since 1970", created) from error
-    document = Document(f"{unescape(title)}\n{plain(body)}", None, day, f"{SERVICE}:{link}", link)
-    return document, _whole_number(item, "last_edit_date")
-
-
-def _whole_number(record: JSON, name: str) -> int | None:
-    """A field that may be missing."""
-    if name not in record:
-        return None
-    number: int = field(record, name, SERVICE, int)
-    return number
+def _question(item: object) -> tuple[Document, float]:
+    """A question, and the time of its last edit, 0 if there was none."""
+    question = record(Question, item, SERVICE)
+    created = question.creation_date
+    # Without an edit it is as it was asked.
+    edited = question.last_edit_date
+    text = f"{unescape(question.title)}\n{plain(question.body)}"
+    document = Document(text, None, created and utc_day(created), f"{SERVICE}:{question.link}", question.link)
+    return document, edited.timestamp() if edited else 0
 
 
 def plain(html: str) -> str:

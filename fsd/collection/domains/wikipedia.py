@@ -7,10 +7,14 @@ their first revision, which is requested together with the lead.
 import re
 from collections.abc import Iterator
 from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.documents
+from datetime import datetime
+from typing import Any
 
-from fsd.collection.service import Service, field, iso_day, json_object, well_formed
+from pydantic import BaseModel, Field
+
+from fsd.collection.service import Service, json_object, record, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import Document, cut
+from fsd.data.documents import Document, cut, utc_day
 from fsd.errors import UsageError
 from fsd.files import JSON
 from fsd.net.http import TransientError
@@ -23,6 +27,51 @@ KINDS = ("events", "all")
 BUSY = frozenset({"maxlag", "ratelimited", "readonly", "internal_api_error_DBQueryError"})
 LISTS = re.compile(r"(Lists?|Timeline|Index|Outline|Glossary) of |\d{4} in ")
 BENCHMARK = "wikimia"
+
+
+class Revision(BaseModel):
+    """When an article was changed."""
+
+    timestamp: datetime
+
+
+class Category(BaseModel):
+    """A category by its name."""
+
+    title: str
+
+
+class Article(BaseModel):
+    """The lead of an article, its first revision and its categories."""
+
+    title: str
+    extract: str
+    fullurl: str
+    redirect: bool = False
+    pageprops: JSON = {}
+    categories: list[Category] = []
+    revisions: list[Revision] = []
+
+    @property
+    def created(self) -> Date | None:
+        """The day of the first revision, if it is known."""
+        # Of a page that was imported there may be none.
+        if not self.revisions:
+            return None
+        return utc_day(self.revisions[0].timestamp)
+
+
+class Event(BaseModel):
+    """The creation of a page; of one that is deleted it has number 0."""
+
+    pageid: int
+
+
+class Reply(BaseModel):
+    """What a query found, and where it goes on."""
+
+    query: JSON
+    go_on: JSON | None = Field(None, alias="continue")
 
 
 def check(*, kind: str, language: str, **_: object) -> None:
@@ -65,32 +114,31 @@ def texts(
         log |= {"ledir": "older", "lestart": end, "leend": begin}
 
     def read(event: object) -> tuple[str, Document] | None:
-        article = _article(service, field(event, "pageid", SERVICE, int))
+        article = _article(service, record(Event, event, SERVICE).pageid)
         if article is None:
             journal.drop("deleted since")
             return None
-        day = _created(article)
-        text = cut(article["extract"], words)
-        document = Document(text, None, day, f"{SERVICE}:{article['title']}", article["fullurl"])
-        return _unsuitable(article, day, kind), document
+        text = cut(article.extract, words)
+        document = Document(text, None, article.created, f"{SERVICE}:{article.title}", article.fullurl)
+        return _unsuitable(article, kind), document
 
     while True:
         page = _query(service, log | (journal.cursor or {}))
-        events = field(field(page, "query", SERVICE), "logevents", SERVICE, list)
+        events = record(list[Any], page.query.get("logevents"), SERVICE)
         for reason, document in well_formed(events, read, journal):
             if reason:
                 journal.drop(reason)
             else:
                 yield document
-        if "continue" not in page:
+        if page.go_on is None:
             return
-        journal.save(field(page, "continue", SERVICE, dict))
+        journal.save(page.go_on)
 
 
-def _query(service: Service, params: JSON) -> JSON:
+def _query(service: Service, params: JSON) -> Reply:
     # With maxlag, servers that are behind refuse to answer, as the API's etiquette asks of programs.
     common = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
-    return service.get("/w/api.php", _reply, common | params)
+    return record(Reply, service.get("/w/api.php", _reply, common | params), SERVICE)
 
 
 def _reply(body: bytes) -> JSON:
@@ -104,7 +152,7 @@ def _reply(body: bytes) -> JSON:
     return reply
 
 
-def _article(service: Service, number: int) -> JSON | None:
+def _article(service: Service, number: int) -> Article | None:
     """Lead, first revision and categories of a page, None if deleted; the API gives first revisions one at a time."""
     # The log has page 0 for a page that is deleted.
     if not number:
@@ -122,35 +170,25 @@ def _article(service: Service, number: int) -> JSON | None:
         "clshow": "!hidden",
         "ppprop": "disambiguation",
     }
-    pages = field(field(_query(service, params), "query", SERVICE), "pages", SERVICE, list)
+    pages = record(list[Any], _query(service, params).query.get("pages"), SERVICE)
     if not pages or "missing" in pages[0]:
         return None
-    for name in ("extract", "fullurl", "title"):
-        field(pages[0], name, SERVICE, str)
-    article: JSON = pages[0]
-    return article
+    return record(Article, pages[0], SERVICE)
 
 
-def _unsuitable(article: JSON, day: Date | None, kind: str) -> str:
+def _unsuitable(article: Article, kind: str) -> str:
     """Why an article is left out; "" if it is not."""
-    if article.get("redirect"):
+    if article.redirect:
         return "redirect"
-    if "disambiguation" in article.get("pageprops", {}) or LISTS.match(article["title"]):
+    if "disambiguation" in article.pageprops or LISTS.match(article.title):
         return "list or disambiguation"
-    if not article["extract"].strip():
+    if not article.extract.strip():
         return "no lead"
-    titles = [field(entry, "title", SERVICE, str) for entry in article.get("categories", ())]
+    day = article.created
     if kind == "all" or day is None:
         return ""
     # An article on an event of late December is often begun in January.
-    years = re.findall(r"\d{4}", " ".join(titles))
+    years = re.findall(r"\d{4}", " ".join(category.title for category in article.categories))
     if str(day.year) in years or str(day.year - 1) in years:
         return ""
     return "not about an event"
-
-
-def _created(article: JSON) -> Date | None:
-    stamps = [field(revision, "timestamp", SERVICE, str) for revision in article.get("revisions", ())]
-    if not stamps:
-        return None
-    return iso_day(stamps[0], "timestamp", SERVICE)

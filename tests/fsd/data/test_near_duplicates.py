@@ -99,12 +99,6 @@ def test_overlap_is_the_share_of_the_text_with_fewer_ngrams():
     assert not pairs([large, text(passage(1, 20), shared, passage(2, 21))])  # 10 of 51
 
 
-def test_one_shared_sentence_in_long_texts():
-    for length, expected in ((20, [(0, 1, "run")]), (19, [])):
-        shared = passage(0, length)
-        assert pairs([text(passage(1, 200), shared, passage(2, 200)), text(passage(3, 300), shared)]) == expected
-
-
 def test_scripts_without_spaces_need_twice_as_many_characters():
     def chinese(seed, length):
         rng = random.Random(seed)

@@ -1,6 +1,5 @@
 """Retries and the rate limiter of HTTP clients; `tests/fsd/collection/test_service.py` has the messages."""
 
-import gzip
 import socket
 import threading
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from fsd.net.http import HTTPClient, TransientError
 
 
 class ImpatientClient(HTTPClient):
-    largest_reply = 2**18
     resume_hint = "run the same command again to resume"
 
 
@@ -59,12 +57,6 @@ def test_broken_replies_contents_and_failing_statuses_share_one_budget(service, 
         client(fake.url).request("GET", fake.url, read)
     assert len(fake.requests) == 6
     assert fake_time.waits[3:] == [2.0, 4.0, 8.0, 16.0, 32.0]
-
-
-def test_a_reply_beyond_the_limit_of_size_is_refused_also_where_it_is_compressed(service, reply, client) -> None:
-    fake = service(lambda *_: reply(gzip.compress(bytes(2**24)), 200, {"Content-Encoding": "gzip"}))
-    with pytest.raises(UsageError, match="must answer with at most 262,144 bytes; there are more"):
-        content(client(fake.url))
 
 
 def test_a_stopped_client_ends_waits_in_other_threads(service) -> None:

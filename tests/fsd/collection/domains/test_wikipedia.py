@@ -128,15 +128,15 @@ def test_a_lagging_wiki_is_retried_and_a_wrong_query_is_not(wiki, fake_time, rep
 
 def test_nothing_new_and_a_changed_format(wiki, service, fake_time):
     assert collected(wiki({}), fake_time)[0] == []
-    with pytest.raises(UsageError, match="wikipedia must give 'logevents' here; it gives events"):
+    with pytest.raises(UsageError, match=r"gave before; content: .* valid list; got None"):
         collected(service(lambda *_: b'{"query": {"events": []}}'), fake_time)
     for change, message in (
-        ({"extract": None}, "'extract' as a string here; it gives None"),
-        ({"revisions": [{"timestamp": "3 March"}]}, "'timestamp' as an ISO date here; it gives '3 March'"),
-        ({"revisions": [{"date": "x"}]}, "'timestamp' here; it gives date"),
-        ({"categories": ["2023 floods"]}, "'title' in an object here; it gives '2023 floods'"),
+        ({"extract": None}, "extract: .* valid string; got None"),
+        ({"revisions": [{"timestamp": "3 March"}]}, "revisions.0.timestamp: .*; got '3 March'"),
+        ({"revisions": [{"date": "x"}]}, "revisions.0.timestamp: field required"),
+        ({"categories": ["2023 floods"]}, "categories.0: .*; got '2023 floods'"),
     ):
-        with pytest.raises(UsageError, match=f"wikipedia must give {message}: its format may have changed"):
+        with pytest.raises(UsageError, match=f"gave before; {message}: its format may have changed"):
             collected(wiki({1: page(1) | change}, log=[0, 1]), fake_time)
 
 
