@@ -1,6 +1,5 @@
 """The collector: read a source, drop unsuitable texts and count the reasons, write rows and manifest."""
 
-import fcntl
 import hashlib
 import json
 import platform
@@ -79,6 +78,8 @@ class PartialCollection(Journal):
     """The journal of a source with the rows taken from it, both on disk in FILE.partial, and the number `found`."""
 
     def __init__(self, out: Path, order: JSON, clock: Clock) -> None:
+        import fcntl  # of Unix alone
+
         super().__init__(clock=clock)
         self.documents: list[Document] = []
         self.found = 0
