@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import tyro
 
-from extensions.adapter_audit.audit import prepare as prepare_audit
+from extensions.adapter_audit.command import prepare as prepare_audit
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig, Recipe
 from fsd.data import embedded

@@ -4,4 +4,4 @@ from extensions.adapter_audit import settings
 from pipelines.command.cli import command, deferred
 
 if __name__ == "__main__":
-    command(settings.AuditConfig, deferred("extensions.adapter_audit.audit"), settings.__doc__)
+    command(settings.AuditConfig, deferred("extensions.adapter_audit.command"), settings.__doc__)

@@ -1,10 +1,8 @@
 """The audit of a fine-tuned model: its scores beside those of the base, measured, calibrated and registered."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,39 +10,28 @@ import pandas as pd
 
 from extensions.adapter_audit import preferences
 from extensions.adapter_audit.settings import AuditConfig
-from fsd import tracking
 from fsd.config import CleaningConfig, DetectorConfig
 from fsd.data.corpus import Corpus, Split
-from fsd.data.documents import Document, digest
+from fsd.data.documents import Document
 from fsd.data.near_duplicates import refuse_contradictions
 from fsd.data.readers import parse_columns, read_files, read_rows
-from fsd.data.reading import read_otherwise
 from fsd.data.splitting import split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation import results
 from fsd.evaluation.answer import Answer, AuditSummary
 from fsd.evaluation.results import Results
-from fsd.models.adapters import copy_adapter, on_your_word
-from fsd.models.language_model import BaseIdentity
 from fsd.scoring.deviation import ScoreTable
-from fsd.scoring.model import Model, open_model, outline
+from fsd.scoring.model import Model
 from fsd.scoring.model_scorer import hidden_states
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.sampling import own_texts
 from fsd.token_stats import Prompt
-from fsd.tracking import Run, Version
 from fsd.verdicts.calibration import Calibration
 from fsd.verdicts.domain_check import Earlier, trial
 from fsd.verdicts.domain_measures import Read
 from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, Rules, VerdictMaker, Verdicts
 from fsd.views import Detector
-from pipelines.command import deliver
-from pipelines.command.context import stage
-from pipelines.command.job import OWN_TEXTS, Job, Stated, files
-from pipelines.command.output import check_table_path, write_table
-from pipelines.experiment import adapter_files
-from pipelines.experiment.detector_settings import calibrated_scores, for_adapter_audit, load_detectors, shots_of
-from pipelines.experiment.examination import examination
+from pipelines.experiment.detector_settings import calibrated_scores, for_adapter_audit, load_detectors
 from pipelines.experiment.inputs import read_side
 
 FOUND = "in the fine-tuning data"
@@ -98,41 +85,6 @@ class Inputs(NamedTuple):
             if score.state == "base" or score.detector in asked
         }
         return replace(scored, columns=columns), [detector for detector in plan.detectors if detector.name in asked]
-
-
-def prepare(config: AuditConfig) -> Job:
-    """Read the texts, and check the settings: every text is scored by the base and by the fine-tuned model."""
-    if config.demo:
-        # It loads PyTorch, for which a dry run need not wait.
-        from extensions.adapter_audit.demo import demo
-
-        return Job(partial(demo, config.seed), {"texts": Stated("100 embedded abstracts", {"texts": 100})})
-    inputs = texts_of(config)
-    check_table_path(config.out, config.places)
-    documents = inputs.documents
-    parts = inputs.parts
-    sizes = {"validation": len(parts.validation), "test": len(parts.test), "to be judged": len(inputs.judged)}
-    words = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-    reads = {"texts": files(config.places, len(documents), f": {words}", **sizes), "fine-tuned model": config.name}
-    further = {}
-    if config.tuned:
-        further["tuned"] = config.tuned
-    writes: list[object] = [config.out]
-    if config.adapter and not inputs.rejected:
-        writes.insert(0, "a registered adapter")
-    return Job(
-        partial(run, config, inputs),
-        reads,
-        config.model,
-        texts=documents.texts,
-        passes=inputs.plan(outline(config.model), config.detection).passes,
-        writes=writes,
-        experiment=f"fsd-{config.domain}",
-        notes=[] if inputs.rejected else [OWN_TEXTS],
-        adapter=config.adapter,
-        further=further,
-        read=read_otherwise(documents),
-    )
 
 
 def texts_of(config: AuditConfig) -> Inputs:
@@ -190,30 +142,6 @@ def _check(config: AuditConfig) -> None:
     for name, share in (("validation", config.validation), ("fpr", config.fpr)):
         if not 0 < share < 1:
             raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
-
-
-def run(config: AuditConfig, inputs: Inputs) -> None:
-    """Load the models, score, judge, write, track and print."""
-    with stage("model"):
-        # Before the base is loaded, so that a wrong name is refused within a second.
-        adapter = adapter_files.fetched(config.adapter)
-        model = open_model(config.model, adapter=adapter, tuned=config.tuned).audited()
-    with examination(config, "adapter audit", config.places, adapter=config.name) as tracked:
-        with stage("scoring"):
-            audit = measure(inputs, model, config)
-        with stage("recording"):
-            from extensions.adapter_audit.report import report
-
-            identity = model.language_model.identity
-            word = on_your_word(adapter, identity.id, identity.revision or None) if adapter else ""
-            result = report(audit, config, identity.fingerprint, word)
-            deliver.publish(result, tracked)
-            write_table(audit.scores, config.out)
-            # A model that was tuned as a whole is no adapter that could be registered, and `detect` reads no pairs.
-            version = None
-            if config.adapter and not inputs.rejected:
-                version = register(tracked, audit, config, identity)
-        deliver.show(result, tracked, version)
 
 
 @dataclass(frozen=True)
@@ -315,50 +243,6 @@ def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None
         columns = ["p_value", "verdict", "warning"]
         table.loc[judged, columns] = verdicts.table[columns].replace({"verdict": {MEMBER: FOUND}}).to_numpy()
     return table
-
-
-def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity) -> Version | None:
-    """Register the adapter with the calibration as a version of fsd-<domain>, for `fsd detect` and MLflow.
-
-    None of the texts that it was trained on, which are the question, travels with it. It does not become champion if a
-    blind classifier explains the result, nor in place of an audit of another adapter.
-    """
-    # It loads PyTorch, for which a dry run need not wait.
-    from pipelines.experiment.registration import judged_words
-
-    summary = audit.summary
-    parts = audit.results.parts
-    shots = shots_of(config.detection, config.model.model)
-    files = adapter_files.contents(
-        config.model, shots, audit.detectors, summary, audit.calibration, domain=config.domain, seed=config.seed
-    )
-    division = f"audit of {config.name}"
-    digests = {
-        "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
-        "base_fingerprint": identity.fingerprint,
-        "judging": f"{division}, seed {config.seed}, by the best score of any state",
-    }
-    with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
-        # Peft records the name of the base alone: what is registered has its hash.
-        copy_adapter(tracking.fetch_adapter(config.name), identity, Path(scratch))
-        return tracking.register(
-            run,
-            f"fsd-{config.domain}",
-            Path(scratch),
-            adapter_files.SERVING,
-            validation_score=audit.results.validation_auc,
-            files=files,
-            tags={
-                "base_model": identity.id,
-                "adapter": config.name,
-                "detector": summary.detector,
-                "state": summary.state,
-            },
-            judged_on=judged_words(parts, division, config.seed),
-            digests=digests,
-            barred=summary.sentence if summary.void else Answer(audit.results).contradiction,
-            rows=adapter_files.served_rows(parts, audit.calibration),
-        )
 
 
 def split_by_training(trained_on: Sequence[Document], unread: Sequence[Document], config: AuditConfig) -> Inputs:

@@ -212,13 +212,14 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         messages = from_json(messages)
     messages = _listed(messages)
     if isinstance(messages, list | tuple):
-        messages = [_as_message(message, field, origin_url) for message in messages]
+        where = f"{origin_url}: turn {{}} of {field}"
+        messages = [_as_message(message, where.format(number)) for number, message in enumerate(messages, 1)]
     must = "a list of objects with role and content, and perhaps tool_calls"
     text = _as_json(messages, field, list[Message], must, origin_url)
     return tuple(map(_turn, json.loads(text)))
 
 
-def _as_message(message: Any, field: str, origin_url: str) -> Any:
+def _as_message(message: Any, where: str) -> Any:
     """A message without the fields that have no value, those of ShareGPT under their usual names."""
     if not isinstance(message, Mapping):
         return message
@@ -227,8 +228,7 @@ def _as_message(message: Any, field: str, origin_url: str) -> Any:
     if "from" in filled and "role" not in filled:
         speaker = filled.pop("from")
         if speaker not in SPEAKERS:
-            must = f"{origin_url}: {field} must be from one of {', '.join(SPEAKERS)}"
-            raise UsageError(f"{must}; got {quoted(speaker)}")
+            raise UsageError(f"{where} must be from one of {', '.join(SPEAKERS)}; got {quoted(speaker)}")
         filled["role"] = SPEAKERS[speaker]
         filled["content"] = filled.pop("value", "")
     return filled

@@ -14,7 +14,7 @@ import yaml
 
 import fsd
 import pipelines.fsd as main_job
-from extensions.adapter_audit import audit
+from extensions.adapter_audit import command as audit
 from extensions.adapter_audit.settings import AuditConfig
 from extensions.canary import make, rank
 from extensions.canary.settings import MakeConfig, RankConfig

@@ -37,7 +37,6 @@ def work(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.compute_loss = lambda *a, **k: (done.append("train"), compute(*a, **k))[1]
         return made
 
-    monkeypatch.setattr(finetuning, "SECONDS", 0)
     monkeypatch.setattr(ModelScorer, "_forward", scoring)
     monkeypatch.setattr(finetuning, "_trainer", training)
     return done

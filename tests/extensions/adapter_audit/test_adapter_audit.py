@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import detectors
-from extensions.adapter_audit.audit import prepare
+from extensions.adapter_audit.command import prepare
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus

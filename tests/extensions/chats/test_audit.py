@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from extensions.adapter_audit.audit import prepare
+from extensions.adapter_audit.command import prepare
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus
@@ -134,7 +134,7 @@ def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(texts):
     from fsd.data.readers import read_rows
 
     def read(name):
-        documents, others = read_pairs(read_rows([folder / name]), {})
+        documents, others = read_pairs(read_rows([texts / name]), {})
         return [(d.chat.turns, d.chat.given, others[d.text].chat.turns, d.text) for d in documents]
 
     assert read("pairs.jsonl") == read("implicit.jsonl")

@@ -190,7 +190,10 @@ def test_a_row_without_an_answer_is_counted_or_refused(row, message, tmp_path):
         ({"messages": [TALK[0], {**TALK[1], "tool_calls": "f"}]}, "messages .*; 1.tool_calls: .*; got 'f'"),
         ({"messages": [{**TALK[0], "name": 5}, TALK[1]]}, "messages .*; 0.name: .* valid string; got 5"),
         ({"messages": [{**TALK[0], "content": [{"type": "text"}]}, TALK[1]]}, "messages .*; 0.content: .* string"),
-        ({"conversations": [{"from": "x", "value": "a"}]}, "conversations must be from one of human, gpt, .*; got 'x'"),
+        (
+            {"conversations": [{"from": "x", "value": "a"}]},
+            "turn 1 of conversations must be from one of human, gpt, .*; got 'x'",
+        ),
         ({"messages": TALK, "tools": "a"}, "tools must be a list of JSON schemas, one a tool; .*; got 'a'"),
         ({"messages": TALK, "tools": [1]}, "tools must be a list of JSON schemas, one a tool; 0: .*; got 1"),
         ({"messages": TALK, "tools": [{"a": "b" * 10**7}]}, "tools must have at most 10,000,000 characters"),

@@ -120,7 +120,7 @@ def test_no_ratio_is_given_where_nothing_is_extractable() -> None:
 
 def test_works_of_one_file_name_each_have_a_strip(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr(report.figures, "strips", lambda profiles, **_: drawn.extend(profiles))
+    monkeypatch.setattr(report.charts, "strips", lambda profiles, **_: drawn.extend(profiles))
     monkeypatch.setattr(report.figures, "png", lambda _: b"")
     named = [SimpleNamespace(name=name, suffix=9, profile=lambda _: []) for name in ("a/book.txt", "b/book.txt")]
     report._strips(named)

@@ -2,12 +2,10 @@
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -171,14 +169,14 @@ def test_a_bad_row_is_named_and_the_other_shards_are_computed(tiny, run_command,
 
 
 def test_a_full_disk_is_one_line_and_leaves_whole_files_alone(line, run_command, tmp_path, capsys, monkeypatch) -> None:
-    synced = os.fsync
+    replace = Path.replace
 
-    def full(file: Any) -> None:
+    def full(draft: Path, target: Path) -> Path:
         if len(list((tmp_path / "out").glob("*.parquet"))) == 2:
             raise OSError(errno.ENOSPC, "No space left on device")
-        synced(file)
+        return replace(draft, target)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(Path, "replace", full)
     assert exit_of(run_command, f"{line} --out {tmp_path / 'out'}") == 1
     assert "000002.parquet cannot be written: No space left on device; to continue" in capsys.readouterr().err
     assert sorted(content(tmp_path / "out")) == ["000000.parquet", "000001.parquet"]

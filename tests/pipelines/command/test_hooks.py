@@ -85,5 +85,5 @@ def test_an_extension_may_compute_the_rows_of_a_command(hooks) -> None:
     )
     assert score.prepare(config) is own
     (given,) = taken
-    assert (given.command, given.places, given.work.module) == ("score", ("rows.jsonl",), "pipelines.score.job")
+    assert (given.command, given.places, given.module) == ("score", ("rows.jsonl",), "pipelines.score.job")
     assert not any(given.together.values())
