@@ -192,7 +192,7 @@ def test_a_row_without_an_answer_is_counted_or_refused(row, message, tmp_path):
         ({"messages": [{**TALK[0], "content": [{"type": "text"}]}, TALK[1]]}, "messages .*; 0.content: .* string"),
         (
             {"conversations": [{"from": "x", "value": "a"}]},
-            "turn 1 of conversations must be from one of human, gpt, .*; got 'x'",
+            "turn 1 of conversations must be from one of human, .*; got 'x'",
         ),
         ({"messages": TALK, "tools": "a"}, "tools must be a list of JSON schemas, one a tool; .*; got 'a'"),
         ({"messages": TALK, "tools": [1]}, "tools must be a list of JSON schemas, one a tool; 0: .*; got 1"),
