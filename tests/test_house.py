@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,18 @@ def wing(path: str) -> str:
 def test_no_wing_grows_and_no_border_is_crossed_more_often() -> None:
     grown = {name: value for name, value in House(ROOT).figures().items() if value > MOST[name]}
     assert not grown, f"more than {MOST}"
+
+
+@pytest.mark.parametrize("face", ["fsd.api", "pipelines.api"])
+def test_a_face_has_each_name_that_an_extension_takes_and_no_other(face: str) -> None:
+    file = face.replace(".", "/") + ".py"
+    taken = {name for source in House(ROOT).sources.values() for path, name in source.names if path == file}
+    listed = set()
+    for node in ast.parse((ROOT / file).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        assert isinstance(node, ast.ImportFrom | ast.Assign)
+        listed |= {alias.asname for alias in node.names} if isinstance(node, ast.ImportFrom) else {node.targets[0].id}
+    assert {name for name in listed if name[0] != "_"} == taken - {"looked_up"}
+    assert all(hasattr(import_module(face), name) for name in taken)
 
 
 def test_the_measures_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

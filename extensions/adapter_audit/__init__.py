@@ -1,6 +1,6 @@
 """Was this text in the fine-tuning data of a model whose base is known? `fsd adapter-audit`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

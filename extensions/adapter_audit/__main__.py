@@ -1,7 +1,7 @@
 """The command `fsd adapter-audit`."""
 
 from extensions.adapter_audit import settings
-from pipelines.command.cli import command, deferred
+from pipelines.api import command, deferred
 
 if __name__ == "__main__":
     command(settings.AuditConfig, deferred("extensions.adapter_audit.command"), settings.__doc__)

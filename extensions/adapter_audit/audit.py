@@ -10,29 +10,40 @@ import pandas as pd
 
 from extensions.adapter_audit import preferences
 from extensions.adapter_audit.settings import AuditConfig
-from fsd.config import CleaningConfig, DetectorConfig
-from fsd.data.corpus import Corpus, Split
-from fsd.data.documents import Document
-from fsd.data.near_duplicates import refuse_contradictions
-from fsd.data.readers import parse_columns, read_files, read_rows
-from fsd.data.splitting import split_labelled
-from fsd.errors import UsageError
-from fsd.evaluation import results
-from fsd.evaluation.answer import Answer, AuditSummary
-from fsd.evaluation.results import Results
-from fsd.scoring.deviation import ScoreTable
-from fsd.scoring.model import Model
-from fsd.scoring.model_scorer import hidden_states
-from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.sampling import own_texts
-from fsd.token_stats import Prompt
-from fsd.verdicts.calibration import Calibration
-from fsd.verdicts.domain_check import Earlier, trial
-from fsd.verdicts.domain_measures import Read
-from fsd.verdicts.verdicts import MEMBER, NOT_SHOWN, Rules, VerdictMaker, Verdicts
-from fsd.views import Detector
-from pipelines.experiment.detector_settings import calibrated_scores, for_adapter_audit, load_detectors
-from pipelines.experiment.inputs import read_side
+from fsd.api import MEMBER_VERDICT as MEMBER
+from fsd.api import (
+    NOT_SHOWN,
+    Answer,
+    AuditSummary,
+    Calibration,
+    CleaningConfig,
+    Corpus,
+    Detector,
+    DetectorConfig,
+    Document,
+    Earlier,
+    Model,
+    Prompt,
+    Read,
+    Results,
+    Rules,
+    ScoreTable,
+    ScoringPlan,
+    Split,
+    UsageError,
+    VerdictMaker,
+    Verdicts,
+    hidden_states,
+    own_texts,
+    parse_columns,
+    read_files,
+    read_rows,
+    refuse_contradictions,
+    results,
+    split_labelled,
+    trial,
+)
+from pipelines.api import calibrated_scores, for_adapter_audit, load_detectors, read_side
 
 FOUND = "in the fine-tuning data"
 # Asks the base alone, where none of the detectors that are asked for does.

@@ -8,21 +8,33 @@ from extensions.adapter_audit.audit import Audit, Inputs, measure, texts_of
 from extensions.adapter_audit.demo import demo
 from extensions.adapter_audit.report import report
 from extensions.adapter_audit.settings import AuditConfig
-from fsd import tracking
-from fsd.data.documents import digest
-from fsd.data.reading import read_otherwise
-from fsd.evaluation.answer import Answer
-from fsd.models.adapters import copy_adapter, on_your_word
-from fsd.models.language_model import BaseIdentity
-from fsd.scoring.model import open_model, outline
-from fsd.tracking import Run, Version
-from pipelines.command import deliver
-from pipelines.command.context import stage
-from pipelines.command.job import OWN_TEXTS, Job, Stated, files
-from pipelines.command.output import check_table_path, write_table
-from pipelines.experiment import adapter_files
-from pipelines.experiment.detector_settings import shots_of
-from pipelines.experiment.examination import examination
+from fsd.api import (
+    Answer,
+    BaseIdentity,
+    Run,
+    Version,
+    copy_adapter,
+    on_your_word,
+    open_model,
+    outline,
+    read_otherwise,
+    tracking,
+)
+from fsd.api import digest_of_texts as digest
+from pipelines.api import (
+    OWN_TEXTS,
+    Job,
+    Stated,
+    adapter_files,
+    check_table_path,
+    examination,
+    files,
+    publish,
+    shots_of,
+    show,
+    stage,
+    write_table,
+)
 
 
 def prepare(config: AuditConfig) -> Job:
@@ -70,13 +82,13 @@ def run(config: AuditConfig, inputs: Inputs) -> None:
             identity = model.language_model.identity
             word = on_your_word(adapter, identity.id, identity.revision or None) if adapter else ""
             result = report(audit, config, identity.fingerprint, word)
-            deliver.publish(result, tracked)
+            publish(result, tracked)
             write_table(audit.scores, config.out)
             # A model that was tuned as a whole is no adapter that could be registered, and `detect` reads no pairs.
             version = None
             if config.adapter and not inputs.rejected:
                 version = register(tracked, audit, config, identity)
-        deliver.show(result, tracked, version)
+        show(result, tracked, version)
 
 
 def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity) -> Version | None:
@@ -86,7 +98,7 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     blind classifier explains the result, nor in place of an audit of another adapter.
     """
     # It loads PyTorch, for which a dry run need not wait.
-    from pipelines.experiment.registration import judged_words
+    from pipelines.api import judged_words
 
     summary = audit.summary
     parts = audit.results.parts

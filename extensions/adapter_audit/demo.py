@@ -5,14 +5,8 @@ from dataclasses import replace
 from extensions.adapter_audit.audit import measure, split_by_training
 from extensions.adapter_audit.report import detectors_table
 from extensions.adapter_audit.settings import AuditConfig
-from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
-from fsd.data.embedded import corpus
-from fsd.evaluation.findings import FOR, Finding
-from fsd.models.finetuning import finetune
-from fsd.scoring.model import open_model
-from fsd.scoring.scorers import STATES
-from pipelines.command.context import stage
-from pipelines.experiment.examination import show_demonstration
+from fsd.api import FOR, STATES, AdapterConfig, DetectorConfig, Finding, ModelConfig, corpus, finetune, open_model
+from pipelines.api import show_demonstration, stage
 
 
 def demo(seed: int) -> None:

@@ -13,15 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from fsd.data.cells import Row, is_missing
-from fsd.data.documents import Document
-from fsd.data.layouts import COMPLETION, MESSAGES, PROMPT, unpacked
-from fsd.data.readers import document
-from fsd.errors import UsageError, quoted
-from fsd.scores import Score
-from fsd.scoring.deviation import ScoreTable
-from fsd.token_stats import BETWEEN, Prompt, TokenStats
-from fsd.views import Detector
+from fsd.api import (
+    BETWEEN,
+    COMPLETION,
+    MESSAGES,
+    PROMPT,
+    Detector,
+    Document,
+    Prompt,
+    Row,
+    Score,
+    ScoreTable,
+    TokenStats,
+    UsageError,
+    document,
+    is_missing,
+    quoted,
+    unpacked,
+)
 
 CHOSEN = "chosen"
 REJECTED = "rejected"

@@ -2,16 +2,29 @@
 
 from extensions.adapter_audit.audit import Audit
 from extensions.adapter_audit.settings import AuditConfig
-from fsd.evaluation.answer import Answer, asks_whether_reversed
-from fsd.evaluation.findings import AGAINST, Finding, as_findings
-from fsd.evaluation.results import charted
-from fsd.reporting import figures
-from fsd.reporting.report import Picture, Reader, Report, Section, Table, limits, numbers, p_value, plain
-from fsd.scores import Score
-from fsd.statistics.intervals import observed_rate
-from fsd.verdicts.verdicts import OUT_OF_DOMAIN, Verdicts
-from pipelines.experiment.power_sentences import measured_power
-from pipelines.experiment.verdict_sentences import basis_sentences, chance_sentence, power_sentences, rate_sentences
+from fsd.api import (
+    AGAINST,
+    OUT_OF_DOMAIN,
+    Answer,
+    Finding,
+    Picture,
+    Reader,
+    Report,
+    Score,
+    Section,
+    Table,
+    Verdicts,
+    as_findings,
+    asks_whether_reversed,
+    charted,
+    figures,
+    limits,
+    numbers,
+    observed_rate,
+    p_value,
+    plain,
+)
+from pipelines.api import basis_sentences, chance_sentence, measured_power, power_sentences, rate_sentences
 
 HEADINGS = (
     "detector",

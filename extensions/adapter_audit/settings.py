@@ -12,7 +12,7 @@ Examples:
 
 from dataclasses import dataclass, field
 
-from fsd.config import (
+from fsd.api import (
     FPR,
     Columns,
     DetectorConfig,

@@ -1,5 +1,5 @@
 """Models behind an API of completions or chats: scores and replies of a service."""
 
-from fsd.plugs import Plug
+from fsd.api import Plug
 
 PLUG = Plug(service="extensions.api.opening:scorers")

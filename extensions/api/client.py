@@ -23,12 +23,24 @@ from urllib.parse import SplitResult, urlsplit
 import numpy as np
 import xxhash
 
-from fsd.errors import UsageError, at_least
-from fsd.net.http import Clock, HTTPClient, field_of
-from fsd.progress import note, progress
-from fsd.scoring.services import Cost, PromptTokens, about_tokens
-from fsd.token_stats import Continuations, Prompt, Prompts, Scored, TokenStats
-from fsd.views import Draws
+from fsd.api import (
+    Clock,
+    Continuations,
+    Cost,
+    Draws,
+    HTTPClient,
+    Prompt,
+    Prompts,
+    PromptTokens,
+    Scored,
+    TokenStats,
+    UsageError,
+    about_tokens,
+    at_least,
+    field_of,
+    note,
+    progress,
+)
 
 if TYPE_CHECKING:
     from requests import PreparedRequest

@@ -4,11 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from extensions.api.client import Client, CompletionsScorer, ContinuationsAPI, RepliesAPI, key_for
-from fsd.config import API, APIConfig, ModelConfig
-from fsd.errors import UsageError
-from fsd.net.hub import check_tokenizer_located
-from fsd.scoring.scorers import draws
-from fsd.scoring.services import PromptTokens
+from fsd.api import API, APIConfig, ModelConfig, PromptTokens, UsageError, check_tokenizer_located, draws
 
 
 def scorers(

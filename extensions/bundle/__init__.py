@@ -1,6 +1,6 @@
 """The evidence of a run in one folder or file, which the other side can verify: `fsd bundle`, `fsd verify`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -26,8 +26,9 @@ from extensions.bundle.manifest import (
 )
 from extensions.bundle.provenance import Provenance, settings_in
 from extensions.bundle.weights import ADAPTER, file_hashes
-from fsd.errors import UsageError
-from fsd.files import digest, from_json
+from fsd.api import UsageError
+from fsd.api import digest_of_files as digest
+from fsd.api import value_of_json as from_json
 
 PLACES = ("out", "report", "answers", "cache")
 """Settings of the run that are places of its own machine, which a repetition must not write to."""

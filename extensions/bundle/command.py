@@ -16,18 +16,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from fsd.config import OptionalPath
-from fsd.errors import counted
-from pipelines.command.cli import command
-from pipelines.command.context import stage
-from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated
-from pipelines.command.output import check_new_folder, check_path, new_folder, write_file
+from fsd.api import OptionalPath, counted
+from pipelines.api import Job, Stated, check_new_folder, check_path, command, new_folder, show, stage, write_file
 
 if TYPE_CHECKING:
     from extensions.bundle.making import Source
     from extensions.bundle.manifest import Manifest
-    from fsd.reporting.report import Report
+    from fsd.api import Report
 
 
 @dataclass(frozen=True)
@@ -84,8 +79,7 @@ def report(manifest: "Manifest", digest: str, out: Path) -> "Report":
     """Where the bundle is, and the hash to be published."""
     import pandas as pd
 
-    from fsd.evaluation.findings import Finding
-    from fsd.reporting.report import Report, Section, numbers
+    from fsd.api import Finding, Report, Section, numbers
 
     findings = [
         Finding(f"{out} holds {len(manifest.files)} files; SHA-256 of its manifest: {digest}"),

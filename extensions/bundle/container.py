@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from extensions.bundle.manifest import MANIFEST, UNLISTED
-from fsd.errors import UsageError
-from fsd.files import digest, entries_below
+from fsd.api import UsageError, entries_below
+from fsd.api import digest_of_files as digest
 
 LARGEST = 2**32
 """Bytes beyond which a file of a zip file is not unpacked."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fsd.errors import UsageError, one_of
+from fsd.api import UsageError, one_of
 
 NUMBERS = {
     "run": {

@@ -12,11 +12,9 @@ from extensions.bundle.manifest import MANIFEST, VERSION, Entry, Manifest
 from extensions.bundle.provenance import INPUTS, Provenance, settings_in
 from extensions.bundle.quotations import Quotations, text_hash
 from extensions.bundle.weights import ADAPTER, weights_of
-from fsd import tracking
-from fsd.data.readers import parse_columns, read_texts
-from fsd.errors import UsageError
-from fsd.files import digest, read_json
-from pipelines.experiment.adapter_files import files_of
+from fsd.api import UsageError, parse_columns, read_json, read_texts, tracking
+from fsd.api import digest_of_files as digest
+from pipelines.api import files_of
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from typing import Annotated
 from extensions.bundle.manifest import current
 from extensions.bundle.provenance import INPUTS, Input, Settings, inputs
 from extensions.bundle.weights import Hashes, hashes_of
-from fsd.errors import UsageError
-from fsd.files import digest, read_json
-from fsd.progress import note
-from pipelines.command.output import check_path
+from fsd.api import UsageError, note, read_json
+from fsd.api import digest_of_files as digest
+from pipelines.api import check_path
 
 VERSION = 2
 """Version of the file."""

@@ -11,10 +11,9 @@ from typing import Any
 
 from extensions.bundle.container import files_in
 from extensions.bundle.manifest import Sha256, Size
-from fsd import tracking
-from fsd.errors import UsageError, without_credentials
-from fsd.files import digest
-from pipelines.command.context import typed_line
+from fsd.api import UsageError, tracking, without_credentials
+from fsd.api import digest_of_files as digest
+from pipelines.api import typed_line
 
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from fsd.unspaced import UNSPACED
+from fsd.api import UNSPACED
 
 QUOTED_WORDS = 5
 """Words in a row that make a file a quotation of a text."""

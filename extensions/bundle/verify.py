@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from fsd.config import OptionalModel, OptionalName
-from fsd.errors import CheckFailed, UsageError
-from pipelines.command.cli import command
-from pipelines.command.context import stage
-from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated
+from fsd.api import CheckFailed, OptionalModel, OptionalName, UsageError
+from pipelines.api import Job, Stated, command, show, stage
 
 if TYPE_CHECKING:
     from extensions.bundle.checking import Bundle
     from extensions.bundle.manifest import Alteration, Difference
-    from fsd.reporting.report import Report
+    from fsd.api import Report
 
 SHOWN = 20
 """Alterations and differences that are printed; `--json` has all."""
@@ -98,9 +94,7 @@ def report(
     import pandas as pd
 
     from extensions.bundle.manifest import ABSOLUTE, RELATIVE, Alteration, Difference
-    from fsd.errors import counted
-    from fsd.evaluation.findings import Finding
-    from fsd.reporting.report import Report, Section, numbers
+    from fsd.api import Finding, Report, Section, counted, numbers
 
     manifest = bundle.manifest
     files = len(manifest.files)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from extensions.bundle.manifest import Weights
 from extensions.bundle.provenance import Settings, values
-from fsd.errors import UsageError
-from fsd.files import digest
-from fsd.net.hub import model_size, weights_file
-from pipelines.experiment.adapter_files import files_of, read_setup
+from fsd.api import UsageError, model_size, weights_file
+from fsd.api import digest_of_files as digest
+from pipelines.api import files_of, read_setup
 
 MODELS = ("model", "models", "reference_model", "neighbour_model", "placebo", "tuned")
 """Settings that name models."""

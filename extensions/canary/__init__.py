@@ -1,6 +1,6 @@
 """Random canaries, published before training, and their exact ranks afterwards: `fsd canary`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -1,7 +1,7 @@
 """The command `fsd canary`."""
 
 from extensions.canary import settings
-from pipelines.command.cli import subcommands
+from pipelines.api import subcommands
 
 # Subcommand → its settings, and the module of its `prepare`.
 COMMANDS = {

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
-from fsd.errors import UsageError
+from fsd.api import UsageError
 
 RARITIES = ("common", "medium", "rare")
 LEAST_WORDS = 100

@@ -12,18 +12,20 @@ from extensions.canary import rank
 from extensions.canary.files import BREAK, Canaries
 from extensions.canary.make import seal
 from extensions.canary.settings import DemoConfig, MakeConfig
-from fsd.config import DetectorConfig, ModelConfig, Recipe
-from fsd.data.embedded import unread
-from fsd.evaluation.findings import FOR, Finding
-from fsd.models import language_model
-from fsd.models.pretraining import continue_pretraining
-from fsd.reporting.report import p_words
-from fsd.scoring.model import open_model
-from fsd.token_stats import Scorer
-from pipelines.command.context import stage
-from pipelines.command.job import Job, Stated
-from pipelines.experiment.detector_settings import load_detectors
-from pipelines.experiment.examination import show_demonstration
+from fsd.api import (
+    FOR,
+    DetectorConfig,
+    Finding,
+    ModelConfig,
+    Recipe,
+    Scorer,
+    continue_pretraining,
+    language_model,
+    open_model,
+    p_words,
+    unread,
+)
+from pipelines.api import Job, Stated, load_detectors, show_demonstration, stage
 
 DOCUMENTS = 30
 ALPHA = 0.05

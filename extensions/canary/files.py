@@ -11,11 +11,9 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from extensions.canary.canaries import MOST_REPETITIONS, Scheme, published_index
-from fsd.data.documents import content_hash
-from fsd.data.readers import files_of_texts, read_rows
-from fsd.errors import UsageError
-from fsd.files import from_json, read_text
-from pipelines.command.output import new_folder
+from fsd.api import UsageError, content_hash, files_of_texts, read_rows, read_text
+from fsd.api import value_of_json as from_json
+from pipelines.api import new_folder
 
 PUBLISHED = "published.jsonl"
 SEALED = "sealed.json"

@@ -11,18 +11,21 @@ from extensions.canary import files
 from extensions.canary.canaries import MOST_REPETITIONS, Scheme, published_index, repetitions_of, word_pool
 from extensions.canary.files import BREAK, SEPARATOR, VERSION, Entry, Sealed
 from extensions.canary.settings import MakeConfig
-from fsd.data.corpus import Corpus
-from fsd.data.documents import content_hash
-from fsd.data.readers import document as document_of
-from fsd.data.readers import parse_columns, read_rows, read_texts
-from fsd.errors import UsageError
-from fsd.evaluation.findings import AGAINST, as_findings
-from fsd.reporting.report import Report
-from fsd.statistics.ranks import check_level
-from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated
-from pipelines.command.job import files as files_read
-from pipelines.command.output import check_new_folder
+from fsd.api import (
+    AGAINST,
+    Corpus,
+    Report,
+    UsageError,
+    as_findings,
+    check_level,
+    content_hash,
+    parse_columns,
+    read_rows,
+    read_texts,
+)
+from fsd.api import document as document_of
+from pipelines.api import Job, Stated, check_new_folder, show
+from pipelines.api import files as files_read
 
 
 def prepare(config: MakeConfig) -> Job:
@@ -152,8 +155,8 @@ def _words(config: MakeConfig, texts: Sequence[str]) -> tuple[list[str], str]:
     words = word_pool(texts, config.rarity)
     if not config.tokenizer:
         return words, ""
-    from fsd.models.language_model import load_tokenizer
-    from fsd.scoring.token_frequencies import fingerprint
+    from fsd.api import fingerprint_of_tokenizer as fingerprint
+    from fsd.api import load_tokenizer
 
     tokenizer, _ = load_tokenizer(config.tokenizer)
     # With the blank before it, as in the middle of a canary, a word is another token than alone.

@@ -5,9 +5,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fsd.evaluation.findings import Finding
-from fsd.statistics.power import choice_power
-from pipelines.experiment.power_sentences import by_times, simulated_power
+from fsd.api import Finding, choice_power
+from pipelines.api import by_times, simulated_power
 
 READ_CANARY = {1: 0.1, 2: 0.3, 5: 1.1}
 """Times that a document was read → standard deviations by which its canary rises among its variants.

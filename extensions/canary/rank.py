@@ -16,24 +16,43 @@ from extensions.canary import files
 from extensions.canary.files import COMMITMENT, SEALED, Canaries
 from extensions.canary.powers import canary_power
 from extensions.canary.settings import RankConfig
-from fsd.errors import UsageError, at_least
-from fsd.evaluation.findings import AGAINST, FOR, Finding
-from fsd.progress import progress
-from fsd.reporting import charts, figures
-from fsd.reporting.report import Column, Picture, Reader, Report, Section, Table, p_column, p_value, p_words
-from fsd.scoring.deviation import ViewStatistics
-from fsd.scoring.model import Model, outline
-from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.token_frequencies import fingerprint, made_for
-from fsd.statistics.intervals import Estimate, observed_rate
-from fsd.statistics.multiplicity import holm
-from fsd.statistics.ranks import check_level, combined_p, rank_p
-from fsd.token_stats import Prompt, Scorer
-from fsd.views import DRAWS, Detector, ViewInputs
-from pipelines.command.context import stage
-from pipelines.command.job import Job, Stated
-from pipelines.experiment.detector_settings import load_detectors
-from pipelines.experiment.examination import examine, open_examined
+from fsd.api import (
+    AGAINST,
+    DRAWS,
+    FOR,
+    Column,
+    Detector,
+    Estimate,
+    Finding,
+    Model,
+    Picture,
+    Prompt,
+    Reader,
+    Report,
+    Scorer,
+    ScoringPlan,
+    Section,
+    Table,
+    UsageError,
+    ViewInputs,
+    ViewStatistics,
+    at_least,
+    charts,
+    check_level,
+    combined_p,
+    figures,
+    holm,
+    made_for,
+    observed_rate,
+    outline,
+    p_column,
+    p_value,
+    p_words,
+    progress,
+    rank_p,
+)
+from fsd.api import fingerprint_of_tokenizer as fingerprint
+from pipelines.api import Job, Stated, examine, load_detectors, open_examined, stage
 
 Array = NDArray[Any]
 CONTEXT_WORDS = 32

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from fsd.config import (
+from fsd.api import (
     Columns,
     DetectorConfig,
     Domain,

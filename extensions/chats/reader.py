@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
-from fsd.errors import UsageError, quoted, refusing
-from fsd.token_stats import Chat, Marked, Turn
+from fsd.api import Chat, Marked, Turn, UsageError, quoted, refusing
 
 
 class Unwritable(Exception):  # noqa: N818 - it is the chat that cannot be written

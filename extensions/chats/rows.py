@@ -15,9 +15,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from fsd import files
-from fsd.data.cells import RowError, check_characters, checked_text, is_missing
-from fsd.data.layouts import (
+from fsd.api import (
     COMPLETION,
     CONVERSATIONS,
     MESSAGES,
@@ -27,14 +25,22 @@ from fsd.data.layouts import (
     TEXTS,
     TOOLS,
     TRL,
+    Chat,
+    RowError,
+    Turn,
+    UsageError,
+    check_characters,
     check_one,
-    from_json,
+    checked_text,
+    files,
     is_empty,
+    is_missing,
     layouts_in,
+    quoted,
+    refusing,
     unpacked,
 )
-from fsd.errors import UsageError, quoted, refusing
-from fsd.token_stats import Chat, Turn
+from fsd.api import parsed_json as from_json
 
 Row = Mapping[str, Any]
 TURNS = (MESSAGES, *CONVERSATIONS)

@@ -1,6 +1,6 @@
 """The scores of several runs side by side: `fsd compare`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -14,17 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import OptionalPath
-from fsd.errors import UsageError
-from pipelines.command.cli import command
-from pipelines.command.deliver import deliver, tracked_run
-from pipelines.command.job import Job, names
-from pipelines.command.output import check_table_path, write_table
+from fsd.api import OptionalPath, UsageError
+from pipelines.api import Job, check_table_path, command, deliver, names, tracked_run, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fsd.reporting.report import Report
+    from fsd.api import Report
 
 AUCS = {"base_auc": "Base AUC", "fsd_auc": "FSD AUC"}
 DIFFERENCES = {"gain": "Gain", "placebo_lead": "Above control"}
@@ -69,7 +65,7 @@ def summary_of(name: str) -> "pd.DataFrame":
     """The table of a run, one row per detector."""
     import pandas as pd
 
-    from fsd import tracking
+    from fsd.api import tracking
 
     version = tracking.version_info(name)
     # A version that was registered by hand may come from no run.
@@ -87,7 +83,7 @@ def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
     """One row per detector and measure: number of runs, mean with its 95 % interval, deviation, least and most."""
     import pandas as pd
 
-    from fsd.statistics.intervals import interval
+    from fsd.api import interval
 
     rows = []
     joined = pd.concat(summaries, names=["run"])
@@ -120,9 +116,7 @@ def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> N
 
 def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
     """One line per detector, the best mean first."""
-    from fsd.evaluation.findings import AGAINST, FOR, Finding
-    from fsd.reporting.report import Column, Report, Section, Table
-    from fsd.statistics.intervals import Estimate, shortened
+    from fsd.api import AGAINST, FOR, Column, Estimate, Finding, Report, Section, Table, shortened
 
     metrics = {}
     cells = {}

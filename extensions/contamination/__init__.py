@@ -1,6 +1,6 @@
 """Was a data set, as a whole, in the training data? `fsd contamination`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -5,13 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from fsd.data.corpus import Corpus
-from fsd.evaluation.findings import AGAINST, Finding
-from fsd.plugs import Question
-from fsd.reporting.report import Table, plain
-from fsd.statistics.intervals import Estimate, observed_rate
-from fsd.statistics.multiplicity import SLACK
-from fsd.token_stats import Scorer, score_rows
+from fsd.api import AGAINST, SLACK, Corpus, Estimate, Finding, Question, Scorer, Table, observed_rate, plain, score_rows
 
 SIDES = {"seen": "items judged seen", "others": "other items"}
 """Name of a side in numbers → on the page."""

@@ -21,35 +21,43 @@ from extensions.contamination.dataset_tests import (
 )
 from extensions.contamination.powers import READ_CODEC, READ_KERNEL, rank_power, set_power
 from extensions.contamination.settings import ContaminationConfig
-from fsd.data.corpus import Corpus
-from fsd.data.knowledge_cutoffs import labels_for
-from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
-from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import parse_cutoff
-from fsd.errors import UsageError
-from fsd.models.devices import resolve_precision
-from fsd.models.language_model import load_tokenizer
-from fsd.plugs import Question, entry_of
-from fsd.progress import progress
-from fsd.scoring.deviation import ScoreTable
-from fsd.scoring.model import Model, outline
-from fsd.scoring.plan import ScoringPlan
-from fsd.scoring.token_frequencies import fingerprint
-from fsd.statistics.groups import group_means
-from fsd.statistics.intervals import Estimate
-from fsd.statistics.multiplicity import SLACK, holm
-from fsd.statistics.power import READ, choice_power
-from fsd.statistics.ranks import check_level, rank_among
-from fsd.token_stats import Prompt
-from fsd.verdicts.dataset_inference import DatasetVerdict, compare_sets
-from fsd.views import Detector
-from pipelines.command.job import Job, files
-from pipelines.experiment.detector_settings import cheap, load_detectors, shots_of
-from pipelines.experiment.experiment import read_besides, tag, weights_of
-from pipelines.experiment.power_sentences import TIMES, by_times
+from fsd.api import (
+    READ,
+    SLACK,
+    Corpus,
+    DatasetVerdict,
+    Detector,
+    Estimate,
+    Model,
+    Prompt,
+    Question,
+    ScoreTable,
+    ScoringPlan,
+    UsageError,
+    check_level,
+    choice_power,
+    compare_sets,
+    entry_of,
+    group_means,
+    holm,
+    labels_for,
+    load_tokenizer,
+    outline,
+    parse_columns,
+    parse_cutoff,
+    progress,
+    rank_among,
+    read_files,
+    refuse_members,
+    refuse_related,
+    resolve_precision,
+    without_related,
+)
+from fsd.api import fingerprint_of_tokenizer as fingerprint
+from pipelines.api import TIMES, Job, by_times, cheap, files, load_detectors, read_besides, shots_of, tag, weights_of
 
 if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
+    from fsd.api import LanguageModel
 
 ORDER = "exchangeability"
 INFERENCE = "dataset inference"
@@ -377,9 +385,7 @@ def _ranked(name: str, numbers: Sequence[float], form: str, null: str, shifts: M
 
 def divergences(model: "LanguageModel", sets: Sequence[Sequence[str]], config: ContaminationConfig) -> list[float]:
     """Kernel divergence score of each set, on which the model is fine-tuned."""
-    from fsd.models import adapters
-    from fsd.models.finetuning import finetune
-    from fsd.scoring.model_scorer import hidden_states
+    from fsd.api import adapters, finetune, hidden_states
 
     scores = []
     with progress(len(sets), KERNEL, "set", shown=True) as bar:

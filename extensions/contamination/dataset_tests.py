@@ -12,9 +12,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from fsd.errors import UsageError, at_least
-from fsd.statistics.ranks import combined_p, z_scores
-from fsd.token_stats import Prompt, Scorer
+from fsd.api import Prompt, Scorer, UsageError, at_least, combined_p, z_scores
 
 BREAK = "\n\n"
 """Between texts that are read one after the other."""

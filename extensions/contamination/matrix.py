@@ -14,23 +14,38 @@ from extensions.contamination import accuracy
 from extensions.contamination.dataset import Cell, examine, read
 from extensions.contamination.report import P_AND_POWER, report
 from extensions.contamination.settings import ContaminationConfig
-from fsd import tracking
-from fsd.config import flags
-from fsd.data.reading import read_otherwise
-from fsd.errors import UsageError
-from fsd.evaluation.findings import AGAINST, Finding
-from fsd.plugs import entry_of
-from fsd.progress import note
-from fsd.reporting.report import Column, Report, Section, Table
-from fsd.scoring.model import Model
-from fsd.statistics.multiplicity import holm
-from fsd.token_stats import Prompt
-from fsd.tracking import Run, RunRecord
-from pipelines.command.context import stage
-from pipelines.command.deliver import deliver, finished_cells, publish, run_name
-from pipelines.command.job import Job, api_cost, names
-from pipelines.experiment.examination import examination, open_examined
-from pipelines.experiment.power_sentences import TIMES
+from fsd.api import (
+    AGAINST,
+    Column,
+    Finding,
+    Model,
+    Prompt,
+    Report,
+    Run,
+    RunRecord,
+    Section,
+    Table,
+    UsageError,
+    entry_of,
+    flags,
+    holm,
+    note,
+    read_otherwise,
+    tracking,
+)
+from pipelines.api import (
+    TIMES,
+    Job,
+    api_cost,
+    deliver,
+    examination,
+    finished_cells,
+    names,
+    open_examined,
+    publish,
+    run_name,
+    stage,
+)
 
 TASK = "contamination"
 COLUMNS = {"contamination": "", "contamination_power": "", "contamination_accuracy": "accuracy_"}

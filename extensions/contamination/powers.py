@@ -7,10 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fsd.statistics.intervals import Estimate
-from fsd.statistics.power import power, resamples_for
-from fsd.statistics.ranks import rank_among
-from fsd.verdicts.dataset_inference import dataset_verdict
+from fsd.api import Estimate, dataset_verdict, power, rank_among, resamples_for
 
 READ_KERNEL = {1: 0.5, 2: 0.5, 5: 0.7}
 """Times that a set was read → standard deviations of sets' numbers by which its kernel divergence rises.

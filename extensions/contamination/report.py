@@ -9,12 +9,24 @@ from extensions.contamination import accuracy
 from extensions.contamination.dataset import INFERENCE, ORDER, Cell, Examined
 from extensions.contamination.dataset_tests import FEWEST
 from extensions.contamination.settings import ContaminationConfig
-from fsd.config import again
-from fsd.evaluation.findings import AGAINST, FOR, Finding, as_findings
-from fsd.plugs import entry_of
-from fsd.reporting.report import Column, Reader, Report, Section, Table, p_column, p_value, p_words
-from fsd.statistics.multiplicity import SLACK
-from pipelines.experiment.power_sentences import TIMES, simulated_power
+from fsd.api import (
+    AGAINST,
+    FOR,
+    SLACK,
+    Column,
+    Finding,
+    Reader,
+    Report,
+    Section,
+    Table,
+    again,
+    as_findings,
+    entry_of,
+    p_column,
+    p_value,
+    p_words,
+)
+from pipelines.api import TIMES, simulated_power
 
 
 def power_cell(line: tuple[object, ...]) -> str:

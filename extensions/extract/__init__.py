@@ -1,6 +1,6 @@
 """Can passages of a work be extracted from a model? `fsd extract`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from fsd.errors import UsageError
-from fsd.statistics.intervals import Estimate, observed_rate
+from fsd.api import Estimate, UsageError, observed_rate
 
 LEVELS = (0.001, 0.01, 0.5)
 """Values of p_z from which a passage counts as extractable in a table: .1 %, 1 % and 50 %."""

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.random import Generator
 
 from extensions.extract.extraction import LEVELS, Array, Side
-from fsd.evaluation.findings import Finding
-from fsd.statistics.intervals import observed_rate
-from fsd.statistics.power import power
-from pipelines.experiment.power_sentences import by_times, simulated_power
+from fsd.api import Finding, observed_rate, power
+from pipelines.api import by_times, simulated_power
 
 READ_PASSAGE = {1: 0.5, 2: 1.0, 5: 2.3}
 """Times that a work was read → decades by which the probability of 20 of its tokens rises."""

@@ -16,9 +16,22 @@ from extensions.extract.questions import AskedWork, Question
 from extensions.extract.replies import PLAIN, Reply, Request
 from extensions.extract.returned import LEVEL, Exchange, Quoted, Returned, p_values, returned, words_of
 from extensions.extract.settings import ExtractConfig
-from fsd.evaluation.findings import AGAINST, FOR, Finding
-from fsd.reporting.report import Column, Reader, Report, Section, Table, numbers, p_column, p_value, p_words, plain
-from fsd.statistics.multiplicity import SLACK
+from fsd.api import (
+    AGAINST,
+    FOR,
+    SLACK,
+    Column,
+    Finding,
+    Reader,
+    Report,
+    Section,
+    Table,
+    numbers,
+    p_column,
+    p_value,
+    p_words,
+    plain,
+)
 
 TRANSCRIPT = "transcript.jsonl"
 """Every request with its reply, one a line, in the files of the run."""

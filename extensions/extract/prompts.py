@@ -9,12 +9,8 @@ from extensions.extract.prompt_report import Entry
 from extensions.extract.questions import AskedWork, questions_for, read_works
 from extensions.extract.replies import Reply, Request, replies_of, sent
 from extensions.extract.settings import ExtractConfig
-from fsd.errors import UsageError, at_least
-from fsd.progress import note
-from fsd.scoring.services import Cost
-from pipelines.command.context import stage
-from pipelines.command.job import Job, files, names, on_this_machine
-from pipelines.experiment.examination import examine, open_examined
+from fsd.api import Cost, UsageError, at_least, note
+from pipelines.api import Job, examine, files, names, on_this_machine, open_examined, stage
 
 SHORTEST = 3
 """Words of the shortest span: shorter runs are in any two texts."""
@@ -30,7 +26,7 @@ def prepare(config: ExtractConfig) -> Job:
     requests = [entry.request for entry in asked]
     # A model of the hub is asked for its length after the download.
     if on_this_machine(config.model.model):
-        from fsd.models.language_model import load_chats
+        from fsd.api import load_chats
 
         chats, context = load_chats(config.model)
         for request in requests:
@@ -64,7 +60,7 @@ def prepare(config: ExtractConfig) -> Job:
 
 def _check(config: ExtractConfig) -> None:
     """Refuse settings by which a model cannot be asked, or that have no effect on what it is asked."""
-    from fsd.scoring.sampling import Sampling
+    from fsd.api import Sampling
 
     at_least(1, " token", **{"max-tokens": config.max_tokens})
     at_least(1, " word", prefix=config.prefix)

@@ -8,9 +8,7 @@ from string import Formatter
 
 from extensions.extract.returned import beginning, words_of
 from extensions.extract.settings import ExtractConfig
-from fsd.data.readers import TABLES, document, read_rows
-from fsd.errors import UsageError, quoted, refusing
-from fsd.files import read_text
+from fsd.api import TABLES, UsageError, document, quoted, read_rows, read_text, refusing
 
 TITLE = "title"
 OPENING = "opening"

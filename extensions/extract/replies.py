@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd.errors import UsageError
-from fsd.progress import progress
-from fsd.token_stats import Prompt
+from fsd.api import Prompt, UsageError, progress
 
 if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
-    from fsd.scoring.model import Model
+    from fsd.api import LanguageModel, Model
 
 PARAGRAPH = "\n\n"
 """What parts a plain prompt from its reply, unless the reply is to go on where the prompt breaks off."""
@@ -76,7 +73,7 @@ def sent(chats: Any, context: int, request: Request, *, plain: bool) -> Sent:
 
     `chats` reads them as the model does; a UsageError if the reply would not fit the context of so many tokens.
     """
-    from fsd.models.language_model import token_ids
+    from fsd.api import token_ids
 
     if not plain and chats.has_template:
         # The template writes the special tokens itself, the start token among them.
@@ -114,7 +111,7 @@ class LocalReplies:
                 bar.update()
 
     def _reply(self, request: Request, prompt: Sent) -> Reply:
-        from fsd.scoring.sampling import Sampling, generated, seeded
+        from fsd.api import Sampling, generated, seeded
 
         model = self.model
         head = prompt.ids

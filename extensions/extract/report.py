@@ -11,11 +11,21 @@ import pandas as pd
 from extensions.extract.extraction import LEVELS, Side, Work, lead, queries, ratio
 from extensions.extract.powers import extraction_power
 from extensions.extract.settings import ExtractConfig
-from fsd.evaluation.findings import AGAINST, Finding
-from fsd.reporting import charts, figures
-from fsd.reporting.report import Picture, Reader, Report, Section, Table, p_words, plain
-from fsd.scoring.model import Model
-from fsd.statistics.intervals import Estimate
+from fsd.api import (
+    AGAINST,
+    Estimate,
+    Finding,
+    Model,
+    Picture,
+    Reader,
+    Report,
+    Section,
+    Table,
+    charts,
+    figures,
+    p_words,
+    plain,
+)
 
 BINS = 200
 TOP = 10

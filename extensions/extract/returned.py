@@ -17,10 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsd.data.near_duplicates import ngram_hashes, normalised, runs_of, word_numbers
-from fsd.statistics.multiplicity import holm
-from fsd.statistics.ranks import rank_among
-from fsd.unspaced import PIECE
+from fsd.api import PIECE, holm, ngram_hashes, normalised, rank_among, runs_of, word_numbers
 
 LEVEL = 0.05
 """Corrected p-value up to which more is returned of a work than can be guessed."""

@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from extensions.extract.extraction import Array
-from fsd.errors import UsageError
-from fsd.models.language_model import LanguageModel, start_token
-from fsd.progress import progress
-from fsd.scoring.model_scorer import BATCH_TOKENS, device_limit
-from fsd.scoring.sampling import Sampling
+from fsd.api import BATCH_TOKENS, LanguageModel, Sampling, UsageError, device_limit, progress, start_token
 
 
 def log_probability(sampling: Sampling, logits: Tensor, target: Tensor) -> Tensor:

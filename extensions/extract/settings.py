@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from fsd.config import Domain, ExaminedConfig, OptionalInt, OptionalName, OptionalPath, OptionalPaths, again
+from fsd.api import Domain, ExaminedConfig, OptionalInt, OptionalName, OptionalPath, OptionalPaths, again
 
 Prompts = Annotated[tuple[Literal["title", "opening"], ...], arg(metavar="{title,opening} ...", help_behavior_hint="")]
 

@@ -13,19 +13,11 @@ from extensions.extract.extraction import Work, passages
 from extensions.extract.questions import read_book
 from extensions.extract.report import Extractions
 from extensions.extract.settings import ExtractConfig
-from fsd.config import ModelConfig, Recipe
-from fsd.errors import UsageError, at_least
-from fsd.evaluation.findings import FOR, Finding
-from fsd.progress import note
-from fsd.token_stats import Prompt
-from pipelines.command.context import stage
-from pipelines.command.job import Job, Stated, files, on_this_machine
-from pipelines.experiment.examination import examine, open_examined, show_demonstration
+from fsd.api import FOR, Finding, ModelConfig, Prompt, Recipe, UsageError, at_least, note
+from pipelines.api import Job, Stated, examine, files, on_this_machine, open_examined, show_demonstration, stage
 
 if TYPE_CHECKING:
-    from fsd.models.language_model import LanguageModel
-    from fsd.scoring.model import Model
-    from fsd.scoring.sampling import Sampling
+    from fsd.api import LanguageModel, Model, Sampling
 
 ABSTRACTS = 5
 """Texts that the model of the demonstration is trained on."""
@@ -58,7 +50,7 @@ def prepare(config: ExtractConfig) -> Job:
     if on_this_machine(tokenizer_name):
         # Imported here, so that the refusals above take no time.
         from extensions.extract.sampling import check_length
-        from fsd.models.language_model import context_of, load_tokenizer, token_ids
+        from fsd.api import context_of, load_tokenizer, token_ids
 
         tokenizer, _ = load_tokenizer(tokenizer_name)
         works = cut(config.names, token_ids(tokenizer, texts), config.prefix, config.suffix, config.stride)
@@ -92,7 +84,7 @@ def _check(config: ExtractConfig) -> None:
 
 def _samplings(config: ExtractConfig) -> "list[Sampling]":
     """Plain sampling, the user's way, and greedy decoding."""
-    from fsd.scoring.sampling import Sampling
+    from fsd.api import Sampling
 
     chosen = Sampling(config.temperature, config.top_k)
     chosen.check()
@@ -126,9 +118,7 @@ def run(config: ExtractConfig, texts: Sequence[str], samplings: "Sequence[Sampli
 def demo() -> None:
     """Train the embedded model on five abstracts, and extract them; forty that it never saw are the control."""
     with stage("model"):
-        from fsd.data.embedded import unread
-        from fsd.models import language_model
-        from fsd.models.pretraining import continue_pretraining
+        from fsd.api import continue_pretraining, language_model, unread
 
         texts = unread()[: ABSTRACTS + CONTROLS]
         model = language_model.load(ModelConfig(cache="none"))
@@ -146,7 +136,7 @@ def demo() -> None:
 
 def seen_and_unseen(model: "LanguageModel", texts: Sequence[str], seen: int, copies: int) -> list[Work]:
     """The first texts, which the model is trained on, and the others, as works scored by plain sampling."""
-    from fsd.scoring.sampling import Sampling
+    from fsd.api import Sampling
 
     names = (f"seen {copies} times", "never seen")
     works = cut(names, model.tokens([" ".join(texts[:seen]), " ".join(texts[seen:])]))

@@ -1,5 +1,5 @@
 """Models in GGUF files."""
 
-from fsd.plugs import Plug
+from fsd.api import Plug
 
 PLUG = Plug(weights="extensions.gguf.model_file:gguf_file")

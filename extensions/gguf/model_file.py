@@ -15,11 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from fsd.errors import UsageError
-from fsd.leftovers import temporary_folder
-from fsd.models.weights import check_weights, reading
-from fsd.net.hub import FLOAT32, WeightsFile
-from fsd.progress import note
+from fsd.api import FLOAT32, UsageError, WeightsFile, check_weights, note, reading, temporary_folder
 
 # Name of SmolLM2-135M-Instruct (arXiv 2502.02737), whose GGUF file is in a package.
 SMOLLM2 = "smollm2"

@@ -1,6 +1,6 @@
 """How much of some texts stands in a corpus, word for word: `fsd overlap`."""
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 PLUG = Plug(
     commands={

@@ -14,8 +14,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from fsd.config import OptionalName, OptionalPath
-from pipelines.command.cli import command, deferred
+from fsd.api import OptionalName, OptionalPath
+from pipelines.api import command, deferred
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsd.data.near_duplicates import COMMON, ngram_hashes, normalised, runs_of, word_numbers
-from fsd.data.readers import Passage
-from fsd.errors import UsageError
+from fsd.api import COMMON, Passage, UsageError, ngram_hashes, normalised, runs_of, word_numbers
 
 NGRAM = 13
 WORDS = 2**20

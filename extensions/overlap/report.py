@@ -23,16 +23,22 @@ from extensions.overlap.overlap import (
     Overlap,
     overlap,
 )
-from fsd.data.near_duplicates import COMMON
-from fsd.data.readers import Passage, TextStream
-from fsd.errors import UsageError, at_least
-from fsd.evaluation.findings import AGAINST, Finding
-from fsd.progress import progress
-from fsd.reporting.report import Column, Reader, Report, Section, Table
-from pipelines.command.context import stage
-from pipelines.command.deliver import deliver, run_name, tracked_run
-from pipelines.command.job import Job, Stated, byte_size
-from pipelines.command.output import check_path, write_rows
+from fsd.api import (
+    AGAINST,
+    COMMON,
+    Column,
+    Finding,
+    Passage,
+    Reader,
+    Report,
+    Section,
+    Table,
+    TextStream,
+    UsageError,
+    at_least,
+    progress,
+)
+from pipelines.api import Job, Stated, byte_size, check_path, deliver, run_name, stage, tracked_run, write_rows
 
 LISTED = 10
 """Texts of the table."""

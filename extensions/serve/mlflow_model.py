@@ -13,12 +13,8 @@ import mlflow
 import numpy as np
 import pandas as pd
 
-from fsd.data.cells import is_missing
-from fsd.data.layouts import COMPLETION, MESSAGES
-from fsd.data.readers import table_documents
-from fsd.errors import UsageError, first_line
-from fsd.tracking import InputColumn
-from pipelines.detect.classifier import MembershipClassifier
+from fsd.api import COMPLETION, MESSAGES, InputColumn, UsageError, first_line, is_missing, table_documents
+from pipelines.api import MembershipClassifier
 
 RATES = {"fpr": 0.05, "fdr": 0.1}
 """Parameters of `predict` that are rates, with their defaults."""

@@ -1,5 +1,5 @@
 """Data larger than memory, a shard at a time, by one process or a cluster of Ray."""
 
-from fsd.plugs import Plug
+from fsd.api import Plug
 
 PLUG = Plug(compute="extensions.shards.shards:job")

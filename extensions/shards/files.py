@@ -14,10 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import xxhash
 
-from fsd.data.readers import TABLES, as_text, json_rows, parquet_rows, with_packed
-from fsd.errors import UsageError, refusing, without_credentials
-from fsd.files import named_below
-from fsd.net.hub import DataFile, data_files
+from fsd.api import (
+    TABLES,
+    DataFile,
+    UsageError,
+    as_text,
+    data_files,
+    json_rows,
+    named_below,
+    parquet_rows,
+    refusing,
+    with_packed,
+    without_credentials,
+)
 
 ENDINGS = (".jsonl", ".ndjson", ".parquet")
 BLOCK = 2**24

@@ -14,9 +14,8 @@ from typing import Any
 
 from extensions.shards.files import Shard
 from extensions.shards.shards import Agree, Results, computed
-from fsd.config import ShardConfig
-from fsd.errors import UsageError
-from pipelines.command.workers import RowWork, Worker
+from fsd.api import ShardConfig, UsageError
+from pipelines.api import RowWork, Worker
 
 # Seconds in which a cluster must answer.
 CONNECT = 60.0

@@ -19,17 +19,19 @@ import pyarrow.parquet as pq
 
 from extensions.shards import files as data
 from extensions.shards.files import Input, Shard
-from fsd.config import ShardConfig, flags
-from fsd.errors import StorageError, UsageError, first_line
-from fsd.evaluation.findings import Finding
-from fsd.files import read_json
-from fsd.net.hub import DataFile
-from fsd.progress import note, progress
-from pipelines.command.context import stage
-from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated, files
-from pipelines.command.output import write_file
-from pipelines.command.workers import RowWork, Worker
+from fsd.api import (
+    DataFile,
+    Finding,
+    ShardConfig,
+    StorageError,
+    UsageError,
+    first_line,
+    flags,
+    note,
+    progress,
+    read_json,
+)
+from pipelines.api import Job, RowWork, Stated, Worker, files, show, stage, write_file
 
 # Version of the manifest.
 FORMAT = 1
@@ -218,7 +220,7 @@ def in_this_process(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Res
 
 def run(work: RowWork, folder: Path, plan: Manifest, share: Sequence[Shard]) -> None:
     """Compute the shards that are missing, and say what is there."""
-    from fsd.reporting.report import Report
+    from fsd.api import Report
 
     name = work.config.shards.engine
     engine = import_module(f"extensions.shards.{name}_engine").compute if name else in_this_process

@@ -3,7 +3,7 @@
 Commands: `fsd study NAME`, `fsd study lab` and `fsd pretrain`.
 """
 
-from fsd.plugs import Command, Plug
+from fsd.api import Command, Plug
 
 GROUP = "research and preparation"
 PLUG = Plug(

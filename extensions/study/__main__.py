@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING
 
 from extensions.study.grid import StudyConfig, plan
 from extensions.study.lab.settings import LabConfig
-from pipelines.command.cli import command, deferred, program
-from pipelines.command.context import stage
-from pipelines.command.deliver import deliver, run_name, show, tracked_run
-from pipelines.command.job import Job, Stated, names
+from pipelines.api import Job, Stated, command, deferred, deliver, names, program, run_name, show, stage, tracked_run
 
 if TYPE_CHECKING:
     from extensions.study.catalogue import Study
@@ -34,8 +31,7 @@ STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "record
 def prepare(config: StudyConfig) -> Job:
     """Plan the cells, of which those that earlier runs hold are not computed again."""
     from extensions.study import catalogue, cells
-    from fsd.data import benchmarks
-    from fsd.data.readers import parse_columns
+    from fsd.api import benchmarks, parse_columns
 
     if config.list:
         return Job(show_catalogue, {"studies": "their declarations"})
@@ -72,8 +68,7 @@ def prepare(config: StudyConfig) -> Job:
 
 def _check_texts(name: str, study: "Study", data: "Sequence[str]") -> None:
     """Refuse a study whose texts are in files that are not given, and say how to get them."""
-    from fsd.data import benchmarks
-    from fsd.errors import UsageError
+    from fsd.api import UsageError, benchmarks
 
     source = benchmarks.source_of(study.benchmark)
     if data or source is None:
@@ -133,9 +128,7 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
     from extensions.study import catalogue
-    from fsd.evaluation.findings import as_findings
-    from fsd.net.hub import hub_reachable
-    from fsd.reporting.report import Report
+    from fsd.api import Report, as_findings, hub_reachable
 
     online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
     lines = []

@@ -13,14 +13,22 @@ from typing import Literal
 import numpy as np
 from numpy.random import default_rng
 
-from fsd.data.chinese import ends, is_chinese
-from fsd.data.corpus import Corpus, Split
-from fsd.data.documents import Document, Documents
-from fsd.data.periods import date_patterns, written_date
-from fsd.data.splitting import split
-from fsd.errors import UsageError, at_least
-from fsd.evaluation.results import CONTRASTS
-from fsd.unspaced import IS_UNSPACED, PIECE
+from fsd.api import (
+    CONTRASTS,
+    IS_UNSPACED,
+    PIECE,
+    Corpus,
+    Document,
+    Documents,
+    Split,
+    UsageError,
+    at_least,
+    date_patterns,
+    ends,
+    is_chinese,
+    split,
+    written_date,
+)
 
 Scheme = Literal["grouped", "paper"]
 # Contemporaries of the members against later texts.

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from fsd.errors import UsageError
+from fsd.api import UsageError
 
 CATALOGUE = Path(__file__).with_name("catalogue.yaml")
 PAPERS = Path(__file__).with_name("papers.csv")

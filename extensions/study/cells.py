@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-import detectors
-from detectors.surp import surprising
 from extensions.study import store
 from extensions.study.ablations import (
     add_unseen,
@@ -35,33 +33,55 @@ from extensions.study.ablations import (
 from extensions.study.catalogue import DetectorSpec, Study
 from extensions.study.docstrings import docstring_paragraphs
 from extensions.study.grid import Cell
-from fsd.config import DataConfig, ModelConfig, check_training
-from fsd.data import benchmarks, embedded
-from fsd.data.corpus import Corpus, Split
-from fsd.data.documents import Document, content_hash, segments
-from fsd.data.readers import Passage
-from fsd.data.splitting import parse_cutoff, split, with_periods
-from fsd.errors import UsageError
-from fsd.evaluation import results
-from fsd.evaluation.rows import evaluate
-from fsd.models import language_model
-from fsd.models.devices import resolve_precision
-from fsd.models.finetuning import plan as training_plan
-from fsd.models.language_model import LanguageModel, load_tokenizer
-from fsd.net.hub import check_tokenizer_located, default_folder
-from fsd.scores import BASE
-from fsd.scoring import model as scoring
-from fsd.scoring.model_checks import check_model
-from fsd.scoring.token_counting import count
-from fsd.scoring.token_frequencies import FrequencyTable
-from fsd.statistics.metrics import METRICS, auc, roc
-from fsd.tracking import Run, RunRecord
-from fsd.views import Detector
-from pipelines.experiment import experiment
-from pipelines.experiment.detector_settings import shots_of
-from pipelines.experiment.experiment import Experiment
-from pipelines.experiment.inputs import LabelledTexts, check_tokenizers, load_texts
-from pipelines.experiment.registration import log_texts, training_params
+from fsd.api import (
+    BASE,
+    METRICS,
+    Corpus,
+    DataConfig,
+    Detector,
+    Document,
+    FrequencyTable,
+    LanguageModel,
+    ModelConfig,
+    Passage,
+    Run,
+    RunRecord,
+    Split,
+    UsageError,
+    auc,
+    benchmarks,
+    check_model,
+    check_tokenizer_located,
+    check_training,
+    content_hash,
+    count,
+    default_folder,
+    embedded,
+    evaluate,
+    language_model,
+    load_detector,
+    load_tokenizer,
+    parse_cutoff,
+    resolve_precision,
+    results,
+    roc,
+    segments,
+    split,
+    surprising,
+    with_periods,
+)
+from fsd.api import model as scoring
+from fsd.api import plan as training_plan
+from pipelines.api import (
+    Experiment,
+    LabelledTexts,
+    check_tokenizers,
+    experiment,
+    load_texts,
+    log_texts,
+    shots_of,
+    training_params,
+)
 
 EMBEDDED = embedded.CORPORA["arxiv"]
 
@@ -256,7 +276,7 @@ def at_small_scale(study: Study, requested: Collection[str] = ()) -> Study:
     cheap = []
     omitted = []
     for spec in study.detectors:
-        views = detectors.load(spec.name).views
+        views = load_detector(spec.name).views
         if spec.name in requested or CHEAP_VIEWS.issuperset(views):
             cheap.append(spec)
         else:
@@ -275,7 +295,7 @@ def load_detectors(specs: Iterable[DetectorSpec]) -> list[Detector]:
         if spec.grid:
             loaded += load_detectors(spec.grid)
         else:
-            loaded.append(replace(detectors.load(spec.name, **spec.settings), name=spec.key))
+            loaded.append(replace(load_detector(spec.name, **spec.settings), name=spec.key))
     return loaded
 
 

@@ -11,9 +11,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from fsd.errors import UsageError
-from fsd.leftovers import write_whole
-from fsd.net.hub import default_folder
+from fsd.api import UsageError, default_folder, write_whole
 
 PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
 MIN_WORDS = 20

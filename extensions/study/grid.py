@@ -19,7 +19,7 @@ from extensions.study.catalogue import (
     Study,
     TextOptions,
 )
-from fsd.config import (
+from fsd.api import (
     AdapterConfig,
     CleaningConfig,
     Columns,
@@ -31,8 +31,8 @@ from fsd.config import (
     OptionalModel,
     OptionalName,
     OptionalPaths,
+    UsageError,
 )
-from fsd.errors import UsageError
 
 # The single axis of a study that varies one axis at a time.
 SETTING = "setting"

@@ -26,16 +26,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import arg
 
-from fsd.config import Columns, ModelConfig, OptionalModel, OptionalPaths, Recipe
-from fsd.errors import UsageError, at_least
-from pipelines.command.cli import command
-from pipelines.command.context import stage
-from pipelines.command.deliver import show
-from pipelines.command.job import Job, Stated, files
-from pipelines.command.output import check_new_folder, check_parent, new_folder
+from fsd.api import Columns, ModelConfig, OptionalModel, OptionalPaths, Recipe, UsageError, at_least
+from pipelines.api import Job, Stated, check_new_folder, check_parent, command, files, new_folder, show, stage
 
 if TYPE_CHECKING:
-    from fsd.data.documents import Document
+    from fsd.api import Document
 
 # What --hold-out writes to the folder.
 CHARACTERS = 3.0
@@ -72,8 +67,7 @@ class PretrainConfig:
 
 def prepare(config: PretrainConfig) -> Job:
     """Read the texts of one model, or of the target and its contemporary twin."""
-    from fsd.data.splitting import hold_out
-    from fsd.models.pretraining import check_recipe, readings
+    from fsd.api import check_recipe, hold_out, readings
 
     recipe = config.recipe
     check_recipe(recipe)
@@ -130,8 +124,7 @@ def announced(recipe: Recipe, tokens: float) -> dict[str, Stated]:
 
 def check(config: PretrainConfig) -> None:
     """Refuse a device or a tokenizer that is none, and a folder that cannot be made."""
-    from fsd.models.devices import resolve_precision
-    from fsd.net.hub import check_tokenizer_located
+    from fsd.api import check_tokenizer_located, resolve_precision
 
     check_parent(Path(config.out))
     resolve_precision(ModelConfig(device=config.device))
@@ -141,8 +134,7 @@ def check(config: PretrainConfig) -> None:
 
 def read_documents(config: PretrainConfig) -> "list[Document]":
     """The rows of the files of members, those labelled 0 among them."""
-    from fsd.data import embedded
-    from fsd.data.readers import parse_columns, read_files
+    from fsd.api import embedded, parse_columns, read_files
 
     at_least(1, paragraphs=config.paragraphs)
     if not 0 <= config.hold_out < 1:
@@ -157,9 +149,7 @@ def read_documents(config: PretrainConfig) -> "list[Document]":
 def read_background(config: PretrainConfig, documents: "Sequence[Document]") -> list[str]:
     """The texts of the background, none of which may be one of the documents."""
     from extensions.study.docstrings import docstring_paragraphs
-    from fsd.data.corpus import Corpus
-    from fsd.data.near_duplicates import refuse_copies
-    from fsd.data.readers import parse_columns, read_files
+    from fsd.api import Corpus, parse_columns, read_files, refuse_copies
 
     if not config.background:
         return docstring_paragraphs(limit=config.paragraphs, seed=config.recipe.seed)
@@ -173,7 +163,7 @@ def label(
     members: "Sequence[Document]", held_out: "Sequence[Document]", nonmembers: "Sequence[Document]"
 ) -> "list[Document]":
     """The documents with the labels that hold for the target, and with periods where they have none."""
-    from fsd.data.splitting import with_periods
+    from fsd.api import with_periods
 
     sides = ((members, True, OLDER), (held_out, False, OLDER), (nonmembers, False, LATER))
     documents = []
@@ -187,7 +177,7 @@ def run(
     config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
 ) -> None:
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
-    from fsd.reporting.report import Report
+    from fsd.api import Report
 
     model = Path(config.out)
     texts = model / TEXTS
@@ -220,11 +210,7 @@ def _line(document: "Document") -> str:
 def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[str], folder: Path) -> str:
     """Pretrain one model, write it with its tokenizer, token-frequency table and card, and return a summary."""
     from extensions.study.docstrings import PACKAGES
-    from fsd.data.readers import Passage
-    from fsd.models.language_model import load_tokenizer
-    from fsd.models.pretraining import pretrain
-    from fsd.net.hub import fingerprint
-    from fsd.scoring.token_counting import count
+    from fsd.api import Passage, count, fingerprint, load_tokenizer, pretrain
 
     recipe = config.recipe
     losses: list[float] = []
@@ -265,7 +251,7 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
 
 def _described(texts: Sequence[str], **repeats: int) -> dict[str, object]:
     """Number and hash of texts, as the card has them, and how often they were read."""
-    from fsd.data.documents import content_hash
+    from fsd.api import content_hash
 
     # Sorted, as the order of the texts is that of the training alone, which the seed decides.
     digest = content_hash("\n".join(sorted(map(content_hash, texts))))

@@ -9,11 +9,8 @@ from typing import Any, Protocol, TypeVar
 
 import pandas as pd
 
-from fsd import tracking
-from fsd.progress import note, progress
-from fsd.reporting.report import Table, plain
-from fsd.tracking import Run, RunRecord
-from pipelines.command.deliver import finished_cells
+from fsd.api import Run, RunRecord, Table, note, plain, progress, tracking
+from pipelines.api import finished_cells
 
 SCORES = "scores.parquet"
 

@@ -12,22 +12,33 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from detectors import load
 from extensions.study.catalogue import BEST, DATA, MODEL, OWN, DetectorSpec, Study
 from extensions.study.cells import BELOW, TOKENS, PreparedCell, heading, rates
 from extensions.study.grid import SETTING, Cell, label
 from extensions.study.store import in_order, pivot, pivoted, stored
-from fsd.config import AdapterConfig, FSDConfig
-from fsd.evaluation.findings import as_findings
-from fsd.evaluation.rows import compare
-from fsd.reporting import charts, figures
-from fsd.reporting.report import Report, Section, Table, markdown, numbers
-from fsd.scores import BASE, columns_of, of_state
-from fsd.statistics.bootstrap import Bootstrap
-from fsd.statistics.intervals import Estimate, shortened
-from fsd.statistics.metrics import best_thresholds
-from fsd.token_stats import Scores
-from fsd.tracking import RunRecord
+from fsd.api import (
+    BASE,
+    AdapterConfig,
+    Bootstrap,
+    Estimate,
+    FSDConfig,
+    Report,
+    RunRecord,
+    Scores,
+    Section,
+    Table,
+    as_findings,
+    best_thresholds,
+    charts,
+    columns_of,
+    compare,
+    figures,
+    load_detector,
+    markdown,
+    numbers,
+    of_state,
+    shortened,
+)
 
 STATES = {"base": "base", "fsd": "FSD"}
 # Number of columns above which intervals are omitted, since the lines would not fit a page.
@@ -442,7 +453,7 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     # A pivot sorts the settings as words: 10 before 5.
     x = list(aucs[study.x].unique())
     y = list(aucs[study.y].unique())
-    settings = load(study.detectors[0].name).settings
+    settings = load_detector(study.detectors[0].name).settings
     return charts.heat_map(
         x,
         y,

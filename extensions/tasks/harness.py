@@ -12,9 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from fsd.errors import UsageError, refusing
-from fsd.plugs import Question
-from fsd.token_stats import Prompt, TokenStats
+from fsd.api import Prompt, Question, TokenStats, UsageError, refusing
 
 PREFIX = "lm-eval:"
 TRAIN = ":train"

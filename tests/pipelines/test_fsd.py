@@ -136,10 +136,8 @@ def test_what_cannot_be_is_refused_and_leaves_no_run_behind(finished: Any, other
     assert len(tracking.find_runs("fsd-arxiv", {})) == before
 
 
-@pytest.mark.parametrize(
-    "spellings",
-    [("query_key_value,dense", "dense, query_key_value"), pytest.param(("all-linear", None), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("spellings", [("query_key_value,dense", "dense, query_key_value"), ("all-linear", None)])
 def test_modules_are_logged_once_however_they_are_spelt(job: FSDConfig, spellings: Any, capsys: Any) -> None:
     for modules in spellings:
         config = replace(job, training=replace(job.training, target_modules=modules or "auto"))

@@ -93,7 +93,13 @@ def check(name: str, found: Any, *, regenerate: bool) -> None:
     assert not different, "\n".join(different)
 
 
-@pytest.mark.parametrize("name", LINES)
+LONG = ("contamination", "tune")
+"""Commands whose line takes many seconds."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in LINES]
+)
 def test_a_command_prints_what_was_recorded(name, folder, tiny, run_command, request) -> None:
     (adapter,) = folder.glob("mlruns/*/*/artifacts/adapter")
     for line in LINES[name].split(" && "):

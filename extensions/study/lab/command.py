@@ -17,18 +17,18 @@ from extensions.study.lab.report import report
 from extensions.study.lab.settings import LabConfig, Reference
 from extensions.study.lab.targets import Cell, Target, compute, learned
 from extensions.study.pretrain import announced
-from fsd.config import ModelConfig
-from fsd.data.documents import Document
-from fsd.data.near_duplicates import refuse_copies
-from fsd.errors import UsageError, at_least
-from fsd.models.devices import resolve_precision
-from fsd.net.hub import default_folder
-from fsd.scoring.model import outline
-from fsd.tracking import Run
-from pipelines.command.context import stage
-from pipelines.command.deliver import deliver, tracked_run
-from pipelines.command.job import Job, Stated, names
-from pipelines.command.output import check_table_path, write_table
+from fsd.api import (
+    Document,
+    ModelConfig,
+    Run,
+    UsageError,
+    at_least,
+    default_folder,
+    outline,
+    refuse_copies,
+    resolve_precision,
+)
+from pipelines.api import Job, Stated, check_table_path, deliver, names, stage, tracked_run, write_table
 
 EXPERIMENT = "fsd-lab"
 # Folder in the cache with the models and finished cells.

@@ -12,13 +12,7 @@ import numpy as np
 
 from extensions.study.docstrings import modules
 from extensions.study.lab.results import MEMBERSHIP, WITH_LATER
-from fsd.data import embedded
-from fsd.data.corpus import Corpus
-from fsd.data.documents import Document
-from fsd.data.readers import parse_columns, read_files
-from fsd.data.splitting import hold_out, with_periods
-from fsd.errors import UsageError
-from fsd.token_stats import Prompt
+from fsd.api import Corpus, Document, Prompt, UsageError, embedded, hold_out, parse_columns, read_files, with_periods
 
 # Kinds of text, as contrasts name them.
 MEMBER = MEMBERSHIP.positive

@@ -18,15 +18,20 @@ import torch
 
 from extensions.study.docstrings import docstring_paragraphs
 from extensions.study.lab.settings import Reference
-from fsd.config import ModelConfig, Recipe
-from fsd.data.documents import content_hash
-from fsd.data.readers import Passage
-from fsd.models.devices import resolve_precision
-from fsd.models.language_model import LanguageModel, load, load_tokenizer
-from fsd.models.pretraining import continue_pretraining, pretrain
-from fsd.scoring.token_counting import count
-from pipelines.command.output import new_folder
-from pipelines.experiment import experiment
+from fsd.api import (
+    LanguageModel,
+    ModelConfig,
+    Passage,
+    Recipe,
+    content_hash,
+    continue_pretraining,
+    count,
+    load_tokenizer,
+    pretrain,
+    resolve_precision,
+)
+from fsd.api import load_model as load
+from pipelines.api import experiment, new_folder
 
 TINY = Recipe(hidden_size=64, layers=2, heads=2, vocabulary=1024, context=256, passes=2, learning_rate=3e-3)
 LARGE = Recipe(hidden_size=256, layers=10, heads=8, passes=2, learning_rate=1e-3)

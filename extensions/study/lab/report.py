@@ -21,10 +21,7 @@ from extensions.study.lab.results import (
     summarise,
 )
 from extensions.study.store import pivoted
-from fsd.reporting import charts, figures
-from fsd.reporting.report import Report, Section, Table, markdown, numbers, plain
-from fsd.scores import Score
-from fsd.statistics.intervals import Estimate, shortened
+from fsd.api import Estimate, Report, Score, Section, Table, charts, figures, markdown, numbers, plain, shortened
 
 COLOURS = {
     "loss.base": "#56B4E9",

@@ -11,17 +11,22 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-import detectors
-from fsd.data.corpus import Corpus
-from fsd.data.documents import Document, content_hash
-from fsd.evaluation.advice import advised
-from fsd.evaluation.results import CONTRASTS
-from fsd.scores import Score
-from fsd.statistics.bootstrap import Bootstrap, resampled
-from fsd.statistics.intervals import interval, standard_error
-from fsd.statistics.metrics import METRICS
-from fsd.statistics.multiplicity import holm
-from fsd.token_stats import FloatArray
+from fsd.api import (
+    CONTRASTS,
+    METRICS,
+    Bootstrap,
+    Corpus,
+    Document,
+    FloatArray,
+    Score,
+    advised,
+    content_hash,
+    holm,
+    interval,
+    load_detector,
+    resampled,
+    standard_error,
+)
 
 WITH_LATER, FAMILIARITY, MEMBERSHIP = CONTRASTS
 MEASURES = ("auc", "tpr_at_5fpr", "tpr_at_1fpr")
@@ -218,5 +223,5 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
 @functools.cache
 def needs_reference(detector: str) -> bool:
     """Whether a detector cannot be computed without a reference model."""
-    views = detectors.load(detector).views
+    views = load_detector(detector).views
     return "reference" in views or "difference" in views

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fsd.config import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
+from fsd.api import Columns, OptionalFloat, OptionalInt, OptionalModel, OptionalPath
 
 Reference = Literal["before", "earlier", "smaller", "ordinary"]
 

@@ -29,14 +29,21 @@ from extensions.study.lab.corpora import UNSEEN, Sides
 from extensions.study.lab.models import Lab
 from extensions.study.lab.results import TEXT
 from extensions.study.lab.settings import Reference
-from fsd.config import AdapterConfig, FSDConfig
-from fsd.data.corpus import Split
-from fsd.data.documents import Document, Documents, content_hash
-from fsd.models.language_model import LanguageModel, load
-from fsd.models.pretraining import continue_pretraining
-from fsd.scoring.model import Model, open_model
-from fsd.token_stats import Prompt
-from pipelines.experiment import detector_settings, experiment
+from fsd.api import (
+    AdapterConfig,
+    Document,
+    Documents,
+    FSDConfig,
+    LanguageModel,
+    Model,
+    Prompt,
+    Split,
+    content_hash,
+    continue_pretraining,
+    open_model,
+)
+from fsd.api import load_model as load
+from pipelines.api import detector_settings, experiment
 
 # Parts of chats that are scored.
 ANSWERS = "answers"

@@ -61,6 +61,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> None:
     from fsd.tracking import fetch_artifact, find_runs
 
@@ -124,10 +125,8 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("known", "detector"),
-    [(0, "wbc"), *(pytest.param(known, name, marks=pytest.mark.slow) for known, name in ((1, "min_k"), (0, "loss")))],
-)
+@pytest.mark.parametrize(("known", "detector"), [(0, "wbc"), (1, "min_k"), (0, "loss")])
+@pytest.mark.slow
 def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, capsys, known, detector) -> None:
     """The adapter saw none of these texts: one side is from the base model's own training data."""
     members = [document for document in corpus() if document.member][:140]
@@ -148,6 +147,7 @@ def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, ca
     assert "can be distinguished" not in shown
 
 
+@pytest.mark.slow
 def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there, prose) -> None:
     rows = [json.loads(line) for line in (folder / "data.jsonl").read_text().splitlines()]
     rows = [row if row["label"] else {"text": prose(at, 100), "label": 0} for at, row in enumerate(rows)]
@@ -178,6 +178,7 @@ def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Pat
             prepare(replace(configured(folder), **change)).run()  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, there: Path) -> None:
     """The same numbers as those of the detector with the base as its reference, after contexts; `detect` has them."""
     from fsd.models import language_model
@@ -238,7 +239,7 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
     assert merged[scores].to_numpy() == pytest.approx(table[scores].to_numpy(), abs=5e-3)
 
 
-@pytest.fixture(scope="module", params=["arxiv", pytest.param("wikipedia", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["arxiv", "wikipedia"])
 def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """An adapter trained on texts of one domain and on capitals of the other, labelled texts, and unread ones."""
     from fsd.models import language_model
@@ -258,9 +259,8 @@ def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return out, texts[110:]
 
 
-@pytest.mark.parametrize(
-    "mixed", [pytest.param(False, marks=pytest.mark.slow, id="all"), pytest.param(True, id="three")]
-)
+@pytest.mark.parametrize("mixed", [pytest.param(False, id="all"), pytest.param(True, id="three")])
+@pytest.mark.slow
 def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixed, there: Path, capsys) -> None:
     """Neither by the audit nor by `detect` with the registered audit; without a check nearly all would be called."""
     from pipelines.detect.classifier import MembershipClassifier

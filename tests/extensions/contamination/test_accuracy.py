@@ -60,6 +60,7 @@ def test_a_family_of_unread_texts_is_judged_seen_as_often_as_the_level_says() ->
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_a_table_of_models_and_tasks_has_accuracy_beside_it(
     tiny: Path, make_rows: Callable, run_command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

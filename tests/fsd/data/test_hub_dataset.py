@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from fsd.data import benchmarks
 from fsd.token_stats import written
@@ -149,6 +150,7 @@ def hub():
     }
 
 
+@pytest.mark.slow
 def test_every_benchmark_of_the_hub_and_then_from_the_cache(serve, in_fresh_process):
     url, _ = serve(hub())
     entries = [

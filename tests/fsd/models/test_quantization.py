@@ -50,7 +50,9 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, 
 
 
 @quantized
-@pytest.mark.parametrize("architecture", ["gpt_neox", "llama", "gpt2", "gemma2"])
+@pytest.mark.parametrize(
+    "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt_neox", "gpt2", "gemma2"))]
+)
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(
     ("method", "dtype"), [("lora", "float32"), ("lora", "bfloat16"), ("ia3", "float32"), ("adalora", "float32")]

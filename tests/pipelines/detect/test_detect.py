@@ -205,6 +205,7 @@ def test_a_request_that_is_too_large_or_has_a_wrong_rate_costs_no_work(served, m
         assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
+@pytest.mark.slow
 def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, make_rows, prose, monkeypatch):
     """Length alone places a megabyte outside, and no pass over it keeps a server busy."""
     long = "a word of a very long text " * 40_000
