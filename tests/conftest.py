@@ -44,7 +44,7 @@ settings.load_profile("fsd")
 
 EXTENSIONS = "tests/extensions"
 LONGEST = [
-    *(f"{EXTENSIONS}/{name}" for name in ("lab/test_lab.py", "study/test_small_scale.py")),
+    *(f"{EXTENSIONS}/{name}" for name in ("study/test_lab.py", "study/test_small_scale.py")),
     "tests/test_real_model.py",
     "tests/test_first_use.py",
     "tests/pipelines/test_docs.py",
