@@ -414,7 +414,7 @@ def figure(study: Study, run: RunRecord, measured: pd.DataFrame) -> Figure:
     aucs = measured[measured["metric"] == heading("auc")]
     title = f"{study.place}\n{fill(study.title, TITLE)}"
     if study.figure == "curve":
-        return _curve(study, aucs, title)
+        return _curve(study, measured, title)
     if study.figure == "heat map":
         return _heat_map(study, aucs, title)
     if study.figure == "rates":
@@ -466,8 +466,9 @@ def _heat_map(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
     )
 
 
-def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
-    x = [float(level) for level in aucs[study.x].unique()]
+def _curve(study: Study, measured: pd.DataFrame, title: str) -> Figure:
+    """A panel a metric, with a line for each row and column of the table."""
+    x = [float(level) for level in measured[study.x].unique()]
     hidden: set[str] = set()
     for spec in study.detectors:
         hidden.update(spec.settings)
@@ -476,17 +477,26 @@ def _curve(study: Study, aucs: pd.DataFrame, title: str) -> Figure:
         hidden.add("detector")
     hidden.add(study.x)
     axes = [axis for axis in study.rows + study.columns if axis not in hidden]
-    names = _names(aucs, axes)
-    # Too many lines are drawn without their intervals, as bare numbers.
-    bands = len(set(names)) <= MAX_BANDS
-    lines: dict[str, list[Estimate | float]] = {}
-    for name, auc in zip(names, _estimates(aucs), strict=True):
-        line = lines.setdefault(name or study.detectors[0].name, [])
-        line.append(auc if bands else auc.value)
+    panels = {}
+    for metric, of_metric in measured.groupby("metric", sort=False):
+        panels[metric] = _lines(study, of_metric, axes)
     # Numbers over two powers of ten would lie on one another.
     lowest = min(x)
     x_log = lowest > 0 and max(x) / lowest >= 100
-    return charts.curves(x, {title: lines}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
+    if len(panels) > 1:
+        return charts.curves(x, panels, x_name=study.x, y_name="", across=2, x_log=x_log)
+    return charts.curves(x, {title: panels[heading("auc")]}, x_name=study.x, y_name="AUC", chance=0.5, x_log=x_log)
+
+
+def _lines(study: Study, measured: pd.DataFrame, axes: Iterable[str]) -> dict[str, list[Estimate | float]]:
+    """Name of a line → its numbers; too many lines are drawn without their intervals, as bare numbers."""
+    names = _names(measured, axes)
+    bands = len(set(names)) <= MAX_BANDS
+    lines: dict[str, list[Estimate | float]] = {}
+    for name, estimate in zip(names, _estimates(measured), strict=True):
+        line = lines.setdefault(name or study.detectors[0].name, [])
+        line.append(estimate if bands else estimate.value)
+    return lines
 
 
 def _of_scores(study: Study, run: RunRecord) -> Figure:

@@ -63,17 +63,17 @@ def p_value_histogram(name: str, p_values: ArrayLike) -> Figure:
 
 
 def before_and_after(labels: ArrayLike, base: FloatArray, tuned: FloatArray, *, name: str) -> Figure:
-    """Histograms of a number of members and of non-members, before and after fine-tuning, over one axis."""
+    """Histograms of a number before and after fine-tuning, of members and of non-members, over one axis."""
     member = np.asarray(labels, dtype=bool)
-    panels = {"before fine-tuning": base, "after fine-tuning": tuned}
+    panels = {"members": member, "non-members": ~member}
     low, high = np.quantile(np.concatenate([base, tuned]), [TAIL, 1 - TAIL])
     edges = np.linspace(low, max(high, low + 1e-9), BARS + 1).tolist()
     figure, axes = panels_of(len(panels), len(panels), (4.2, 3.0), sharex=True, sharey=True)
-    for axis, (title, values) in zip(axes, panels.items(), strict=True):
-        # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
-        clipped = np.clip(values, edges[0], edges[-1])
-        axis.hist(clipped[~member], edges, color=OTHERS, alpha=0.7, label="non-members")
-        axis.hist(clipped[member], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="members")
+    # What lies beyond an end is counted in the last bar, so that both sides have all their texts.
+    before, after = np.clip([base, tuned], edges[0], edges[-1])
+    for axis, (title, side) in zip(axes, panels.items(), strict=True):
+        axis.hist(before[side], edges, color=OTHERS, alpha=0.7, label="before fine-tuning")
+        axis.hist(after[side], edges, color=MEMBERS, histtype="step", linewidth=1.6, label="after fine-tuning")
         finish(axis, name, "Texts", title)
         axis.label_outer()
     legend(figure, [axes[0]])

@@ -43,13 +43,14 @@ def test_the_models_and_texts_of_the_paper_are_preset():
     pythias = "pythia-2.8b pythia-6.9b pythia-12b gpt-neo-2.7B"
     for name, models, data in (
         ("fsd-t6", "llama-7b", {"wikimia"}),
-        ("fsd-t14", "pythia-6.9b", {f"pile:{part}" for part in benchmarks.sources()["pile"].parts} | {"pile_nih"}),
+        ("fsd-t14", "pythia-6.9b", {f"pile:{part}" for part in benchmarks.sources()["pile"].parts}),
         ("fsd-t15", "llama-7b", {"wikimia", "arxivtection"}),
         ("fsd-fig5", "llama-7b", {"arxivtection"}),
         ("fsd-fig6", "pythia-6.9b", {"pile:bookcorpus2"}),
         ("surp-t1", f"llama-7b llama-13b {pythias}", {f"wikimia:{words}" for words in (32, 64, 128, 256)}),
         ("surp-t3", pythias, mimir),
-        ("surp-dedup", " ".join(f"pythia-{size}b-deduped" for size in ("2.8", "6.9", "12")), mimir),
+        ("surp-dedup", "pythia-2.8b " + " ".join(f"pythia-{size}b-deduped" for size in ("2.8", "6.9", "12")), mimir),
+        ("surp-fig2", "gpt-neo-2.7B", {"mimir:dm_mathematics/ngram_7_0.2"}),
         ("surp-fig3", "llama-13b", {"wikimia:64"}),
         ("dcpdd-t2", "opt-6.7b pythia-6.9b llama-13b gpt-neox-20b", {"wikimia:128"}),
     ):

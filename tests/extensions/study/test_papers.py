@@ -60,8 +60,6 @@ def translated(row):
         setting = "a = 10"
     elif place == "dcpdd-t5":
         setting = setting.replace("=", " = ")
-    if data == "pile:nih":
-        data = "pile_nih"
     return (place, row["model"], data, detector, setting, row["state"], row["metric"], float(row["value"]))
 
 

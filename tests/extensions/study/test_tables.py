@@ -3,6 +3,7 @@ import math
 import re
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from extensions.study import catalogue, tables
@@ -11,6 +12,7 @@ from extensions.study.cells import PreparedCell
 from extensions.study.grid import Cell, StudyConfig, plan
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.reporting.report import document, markdown, plain
+from fsd.statistics.intervals import Estimate
 from fsd.tracking import RunRecord
 from pipelines.experiment.experiment import Experiment
 
@@ -163,3 +165,11 @@ def test_p_values(value, text, monkeypatch):
     monkeypatch.setattr(tables, "_paired_tests", lambda *_: tests)
     grid = study(columns=("metric",), axes=(), states=("base",))
     assert last_line(grid, [result({}, {})]) == f"| loss | {text} |"
+
+
+def test_a_curve_has_a_panel_for_each_metric_that_the_paper_draws():
+    study = catalogue.studies()["fsd-fig4"]
+    measured = pd.DataFrame({"metric": ["AUC", "AUC", "TPR@5%FPR", "TPR@5%FPR"], "unseen texts": ["0", "30"] * 2})
+    measured = measured.assign(detector="zlib", state="FSD", **Estimate(0.6, 0.5, 0.7)._asdict())
+    figure = tables._curve(study, measured, "title")
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["AUC", "TPR@5%FPR"]

@@ -172,11 +172,11 @@ def test_twelve_detectors_equal_scores_and_a_single_text_can_be_drawn():
 def test_before_and_after_have_all_texts_of_both_sides_over_one_axis():
     values = np.append(np.linspace(1.0, 2.0, 59), 1000.0)
     figure = charts.before_and_after(LABELS, values, values - 0.5, name="perplexity")
-    before, after = figure.axes
-    assert [axis.get_title(loc="left") for axis in figure.axes] == ["before fine-tuning", "after fine-tuning"]
-    assert before.get_xlim() == after.get_xlim()
-    assert sum(patch.get_height() for patch in before.patches if hasattr(patch, "get_height")) == 30  # non-members
-    assert _legend(figure) == ["non-members", "members"]
+    members, others = figure.axes
+    assert [axis.get_title(loc="left") for axis in figure.axes] == ["members", "non-members"]
+    assert members.get_xlim() == others.get_xlim()
+    assert sum(patch.get_height() for patch in others.patches if hasattr(patch, "get_height")) == 30  # before
+    assert _legend(figure) == ["before fine-tuning", "after fine-tuning"]
 
 
 def test_tokens_have_a_panel_of_all_and_one_of_each_selection():
