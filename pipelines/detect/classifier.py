@@ -200,7 +200,10 @@ class MembershipClassifier(CalibratedAdapter):
 
     def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
-        documents = [text if isinstance(text, Document) else Document(text) for text in texts]
+        documents = []
+        for text in texts:
+            document = text if isinstance(text, Document) else Document(text)
+            documents.append(document)
         self.check_read_as(documents)
         return self.classify(documents, Rules(**rules)).table
 
