@@ -406,9 +406,8 @@ def refuse_members(nonmembers: Documents) -> None:
 
 def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") -> None:
     """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
-    groups = {document.group for document in suspect} & {document.group for document in nonmembers}
     # "" is no group: texts without one have nothing in common
-    shared = sorted(groups - {""})
+    shared = sorted(_groups(suspect) & _groups(nonmembers) - {""})
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {shared[0]!r}")
     links = _links_between(suspect, nonmembers)
@@ -417,6 +416,10 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
             f"known must hold other texts than those to be judged; {_pairs_are(links)} alike: "
             f"{_named(suspect, nonmembers, links)}{remedy}"
         )
+
+
+def _groups(documents: Documents) -> set[str]:
+    return {document.group for document in documents}
 
 
 def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:

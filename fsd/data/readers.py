@@ -852,8 +852,10 @@ class Fields(NamedTuple):
             return self.columns[field]
         names = NAMES.get(field, (field,))
         present = [name for name in names if name in self.row]
-        filled = [name for name in present if not is_missing(self.row[name])]
-        return next(iter(filled or present), names[0])
+        for name in present:
+            if not is_missing(self.row[name]):
+                return name
+        return present[0] if present else names[0]
 
     def __call__(self, field: str, *, needed: bool = False) -> Any:
         """The value of a field; None where the row has no such column, unless that is needed, or named."""

@@ -191,11 +191,9 @@ class MembershipClassifier(CalibratedAdapter):
         self.verdict_maker.check_rates(documents, rules)
         prompts = as_corpus(documents).prompts
         with self._in_use:
+            excluded = self._excluded(documents)
             return self.verdict_maker.classify(
-                documents,
-                lambda rows: self.scores([prompts[row] for row in rows]).columns,
-                rules,
-                excluded=self._excluded(documents),
+                documents, lambda rows: self.scores([prompts[row] for row in rows]).columns, rules, excluded=excluded
             )
 
     def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
