@@ -102,9 +102,7 @@ class Reference:
     def unrecognised(self) -> dict[str, float]:
         """Kind or edit → share found outside, of those that are found in less than half of the cases."""
         tried = {**self.power, **self.edits}
-        # later texts may be like those of the benchmark
-        tried.pop(LATER, None)
-        return {kind: share for kind, share in tried.items() if share < HALF}
+        return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
     def kept(self, typicality: "Read | None") -> "Read | None":
         """The typicality of texts, each read once, and those of the benchmark never; None without it."""
