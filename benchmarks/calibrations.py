@@ -133,7 +133,7 @@ def trained(sides: dict[str, Side], number: int, settings: Settings) -> str:
         read = [text for side in sides.values() for text in side.members + side.aside]
         background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[:BACKGROUND]
         recipe = Recipe(seed=settings.seed + number)
-        continue_pretraining(model, read * settings.copies + background, recipe, shown=False)
+        continue_pretraining(model, read * settings.copies + background, recipe, bar_shown=False)
         model.model.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
     return str(folder)

@@ -62,8 +62,8 @@ class Plug:
 def plugs() -> tuple[Plug, ...]:
     """Every extension that is installed, by the name of its entry point."""
     # In one order everywhere: the first that knows what a row or a name is, decides.
-    found = sorted(entry_points(group="fsd.extensions"), key=attrgetter("name"))
-    return tuple(entry.load() for entry in found)
+    entries = sorted(entry_points(group="fsd.extensions"), key=attrgetter("name"))
+    return tuple(entry.load() for entry in entries)
 
 
 @cache
@@ -74,22 +74,22 @@ def filled(socket: str) -> tuple[Callable[..., Any], ...]:
     return tuple(resolve_name(name) for name in names if name)
 
 
-def first(socket: str, *given: Any) -> Any:
+def first(socket: str, *arguments: Any) -> Any:
     """What the first extension makes of this that knows what it is; None if none does."""
     for function in filled(socket):
-        made = function(*given)
-        if made is not None:
-            return made
+        value = function(*arguments)
+        if value is not None:
+            return value
     return None
 
 
-def needed(socket: str, *given: Any) -> Any:
+def needed(socket: str, *arguments: Any) -> Any:
     """The same, of which there must be some."""
-    made = first(socket, *given)
+    value = first(socket, *arguments)
     # As where an extension was left out of an installation.
-    if made is None:
+    if value is None:
         raise UsageError(f"an extension must fill the socket {socket} here; none that is installed does")
-    return made
+    return value
 
 
 class Question(NamedTuple):
@@ -123,5 +123,5 @@ class Entry(Protocol):
 
 def entry_of(place: object) -> Entry | None:
     """What an extension makes of an entry; None for a file."""
-    made: Entry | None = first("entry", str(place))
-    return made
+    entry: Entry | None = first("entry", str(place))
+    return entry

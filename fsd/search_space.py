@@ -40,7 +40,7 @@ class Range:
             points = round(math.log10(self.high / self.low) * PER_DECADE) + 1
             values = np.geomspace(self.low, self.high, points)
             # A narrow range of integers gives some of them twice.
-            return list(dict.fromkeys(round(value) if self.whole else float(f"{value:.2g}") for value in values))
+            return list(dict.fromkeys(map(round if self.whole else _two_digits, values)))
         span = self.high - self.low
         step = self.step or (1 if self.whole else span / STEPS)
         # The upper end belongs to the grid although the division may give 8.999999999.
@@ -96,6 +96,10 @@ class Setting:
 def among(names: tuple[str, ...], search: Search | None = None) -> Setting:
     """A setting that must be one of some names."""
     return Setting(search, f"one of {', '.join(names)}", names.__contains__)
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")
 
 
 def is_share(value: float) -> bool:

@@ -13,11 +13,11 @@ from pipelines.command.pages import page
 def main() -> None:
     """Run the pipeline that the first argument names with the arguments after it."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    known = commands()
-    if name in known:
+    available = commands()
+    if name in available:
         # The command's own messages begin with it.
         sys.argv = [f"fsd {name}", *sys.argv[2:]]
-        module = known[name].module
+        module = available[name].module
         # tyro reads the words of the help from the file of the main module.
         sys.modules["__main__"].__file__ = _file(module)
         runpy.run_module(module, run_name="__main__")
@@ -25,7 +25,7 @@ def main() -> None:
         print(f"fsd {version('fsd')}")
     elif name in ("-h", "--help"):
         print("usage: fsd COMMAND [OPTIONS]\n\nWas this text in that model's training data?")
-        for question, group in by_question(known).items():
+        for question, group in by_question(available).items():
             print(f"\n{question}:")
             for command, about in group.items():
                 print(f"  {command:<14} {about}")
@@ -33,7 +33,7 @@ def main() -> None:
         print("Which to take; the other pages, docs/NAME in messages, are beside it:")
         print(f"  {page('questions.md')}")
     else:
-        print(f"error: {one_of('command', known, name)}", file=sys.stderr)
+        print(f"error: {one_of('command', available, name)}", file=sys.stderr)
         sys.exit(2)
 
 

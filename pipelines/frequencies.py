@@ -174,7 +174,11 @@ def run(config: FrequencyConfig) -> None:
 def _names(urls: "Iterable[str]") -> str:
     """The corpus as the table names it: the addresses on the hub, with the commit, and bare names of files on disk."""
     # A table is shared; the folders of whoever made it are nobody's concern.
-    return ", ".join(url if "://" in url else Path(url).name for url in urls)
+    names = []
+    for url in urls:
+        name = url if "://" in url else Path(url).name
+        names.append(name)
+    return ", ".join(names)
 
 
 def open_worker(config: FrequencyConfig) -> "Worker":

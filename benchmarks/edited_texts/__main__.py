@@ -97,7 +97,7 @@ def audit_of(members: Sequence[str], nonmembers: Sequence[str], loud: Sequence[s
     base = language_model.load(config)
     target = language_model.load(config)
     read = [*members, *(text.upper() for text in loud)]
-    continue_pretraining(target, read * COPIES, Recipe(seed=seed), shown=False)
+    continue_pretraining(target, read * COPIES, Recipe(seed=seed), bar_shown=False)
     compared = [*members, *nonmembers[:CALIBRATED]]
     label = [True] * len(members) + [False] * CALIBRATED
     numbers = tuple(range(len(nonmembers)))

@@ -142,7 +142,7 @@ def _score(target: Target, texts: dict[str, list[str]], size: Size) -> tuple[pd.
         if source == target.calibrated:
             rows += [{"source": source, "text": text, "member": True} for text in mixed[:known]]
     background = docstring_paragraphs(limit=DOCSTRINGS + BACKGROUND, seed=0)[: size.background]
-    continue_pretraining(model, read + background, Recipe(seed=target.seed), shown=False)
+    continue_pretraining(model, read + background, Recipe(seed=target.seed), bar_shown=False)
     table = pd.DataFrame(rows)
     own = table.index[(table["source"] == target.calibrated) & ~table["member"]]
     table["unseen"] = table.index.isin(random.Random(target.seed).sample(own.tolist(), round(0.3 * own.size)))

@@ -338,7 +338,11 @@ def _most_in_order(a: Sequence[str], b: Sequence[str]) -> int:
     """
     count = Counter(a)
     in_both = Counter(b)
-    rare = {word for word, times in count.items() if 0 < times * in_both[word] <= RARE}
+    rare = set()
+    for word, times in count.items():
+        n_pairs = times * in_both[word]
+        if 0 < n_pairs <= RARE:
+            rare.add(word)
     places = defaultdict(list)
     for place in range(len(b) - 1, -1, -1):
         if b[place] in rare:
@@ -349,8 +353,10 @@ def _most_in_order(a: Sequence[str], b: Sequence[str]) -> int:
         for place in places.get(word, ()):
             length = bisect_left(ends, place)
             ends[length : length + 1] = [place]
-    frequent = sum(times for word, times in (count & in_both).items() if word not in rare)
-    return frequent + len(ends)
+    frequent = count & in_both
+    for word in rare:
+        del frequent[word]
+    return frequent.total() + len(ends)
 
 
 def listed(pairs: Sequence[str]) -> str:
@@ -400,9 +406,8 @@ def refuse_members(nonmembers: Documents) -> None:
 
 def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") -> None:
     """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
-    groups = {document.group for document in suspect} & {document.group for document in nonmembers}
     # "" is no group: texts without one have nothing in common
-    shared = sorted(groups - {""})
+    shared = sorted(_groups(suspect) & _groups(nonmembers) - {""})
     if shared:
         raise UsageError(f"known must hold other groups than the texts to be judged; both have {shared[0]!r}")
     links = _links_between(suspect, nonmembers)
@@ -411,6 +416,10 @@ def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") 
             f"known must hold other texts than those to be judged; {_pairs_are(links)} alike: "
             f"{_named(suspect, nonmembers, links)}{remedy}"
         )
+
+
+def _groups(documents: Documents) -> set[str]:
+    return {document.group for document in documents}
 
 
 def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
@@ -445,7 +454,7 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     links = near_duplicates(texts)
     between = [link for link in links if link.i < size <= link.j]
     # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
-    family = _connected(len(texts), [(link.i, link.j) for link in links if link.reason == "copy"])
+    family = _connected(len(texts), _copies(links))
     of_family = {family[link.j]: link for link in reversed(between)}
     copies = set(range(size, len(texts))) - {link.j for link in between}
     for j in copies:
@@ -455,12 +464,16 @@ def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
     return [link._replace(j=link.j - size) for link in sorted(between)]
 
 
+def _copies(links: Iterable[Link]) -> list[Pair]:
+    return [(link.i, link.j) for link in links if link.reason == "copy"]
+
+
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
     kept = list(documents)
     # What is left is compared again, see `without_related`.
     while pairs := contradictions(kept):
-        copies = [(link.i, link.j) for link in _labelled_links(kept) if link.reason == "copy"]
+        copies = _copies(_labelled_links(kept))
         family = np.array(_connected(len(kept), copies + pairs))
         contradicted = np.isin(family, family[np.array(pairs)])
         kept = list(compress(kept, ~contradicted))

@@ -251,7 +251,13 @@ def _tab_row(where: str, start: int, lines: list[str], width: int) -> list[str]:
             f"{where}:{start}: a cell that begins with a quote, and goes on in the next line, must end with a quote; "
             f"lines {start} to {start + len(lines) - 1} are no row: save the file as JSONL or CSV"
         )
-    return [cell[1:-1].replace('""', '"') if QUOTED.fullmatch(cell) else cell for cell in row]
+    return list(map(_unquoted, row))
+
+
+def _unquoted(cell: str) -> str:
+    if QUOTED.fullmatch(cell):
+        return cell[1:-1].replace('""', '"')
+    return cell
 
 
 def parquet_rows(where: str, file: Any, column: str | None = None, rows: range | None = None) -> Rows:
@@ -627,7 +633,10 @@ def read_files(
 def _with_named(rows: list[tuple[str, Row]], columns: Columns) -> list[tuple[str, Row]]:
     """The rows of a file, in which a named column may be missing in some, as in JSON an empty cell is."""
     named = set(columns.values()).union(*map(PLACE.findall, columns.values()))
-    held = {name: None for name in named if any(name in row for _, row in rows)}
+    present: set[str] = set()
+    for _, row in rows:
+        present.update(row)
+    held = dict.fromkeys(filter(present.__contains__, named))
     if not held:
         return rows
     return [(origin_url, held | dict(row)) for origin_url, row in rows]
@@ -843,8 +852,10 @@ class Fields(NamedTuple):
             return self.columns[field]
         names = NAMES.get(field, (field,))
         present = [name for name in names if name in self.row]
-        filled = [name for name in present if not is_missing(self.row[name])]
-        return next(iter(filled or present), names[0])
+        for name in present:
+            if not is_missing(self.row[name]):
+                return name
+        return present[0] if present else names[0]
 
     def __call__(self, field: str, *, needed: bool = False) -> Any:
         """The value of a field; None where the row has no such column, unless that is needed, or named."""

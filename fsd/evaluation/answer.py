@@ -499,12 +499,14 @@ class Answer:
     def for_gate(self) -> dict[str, float | None]:
         """The numbers by the names of a gate."""
         auc = self.results.auc
+        blind = self.blind and self.blind.value
+        control = self.of_control and self.of_control.value
         return {
             "auc": auc.value,
             "low": auc.low,
             "high": auc.high,
-            "blind": self.blind and self.blind.value,
-            "control": self.of_control and self.of_control.value,
+            "blind": blind,
+            "control": control,
             "found": self.found.value,
         }
 
@@ -514,7 +516,11 @@ class Answer:
         numbers = {"auc": results.auc, "blind": self.blind, "lead": results.lead, "tpr5": self.found}
         numbers["gain"] = results.number(Score(results.headline.detector, ""), "auc_gain")
         numbers["fsd_over_base"] = results.gain and results.gain.estimate
-        headline = {f"headline/{name}": round(number.value, 4) for name, number in numbers.items() if number}
+        headline = {}
+        for name, number in numbers.items():
+            key = f"headline/{name}"
+            if number:
+                headline[key] = round(number.value, 4)
         compared = []
         if results.has_contemporaries:
             compared = [

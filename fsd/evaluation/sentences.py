@@ -37,11 +37,14 @@ def in_words(answer: Answer) -> list[str]:
     """The answer in words and numbers, without terms of the field."""
     right, low, high = percents(answer.results.auc)
     detected, least, most = percents(answer.found)
-    return [
-        f"{answer.judgement.answer}.",
+    pairs = (
         "Take one text from the training data and one from outside it. The best score, "
         f"“{answer.results.headline_title}”, is higher for the former in {right} of 100 such pairs; guessing gets 50. "
-        f"With other texts of the same kind it could be {low} to {high} (95 % interval).",
+        f"With other texts of the same kind it could be {low} to {high} (95 % interval)."
+    )
+    return [
+        f"{answer.judgement.answer}.",
+        pairs,
         f"If 5 of 100 outside texts may wrongly be called training texts, {detected} of 100 training texts are found "
         f"({least} to {most}).",
     ]
@@ -119,7 +122,12 @@ def signs(answer: Answer) -> list[Finding]:
 def _remarks_with_a_remedy(results: Results) -> list[str]:
     """The remarks on detectors that name a flag by which to avoid them; the report has the others as well."""
     detectors = {str(column).rpartition(".")[0] for column in results.scores}
-    return [remark for remark in results.remarks if remark.partition(":")[0] in detectors and "try --" in remark]
+    remarks = []
+    for remark in results.remarks:
+        subject, _, _ = remark.partition(":")
+        if subject in detectors and "try --" in remark:
+            remarks.append(remark)
+    return remarks
 
 
 def notes(answer: Answer) -> list[str]:
@@ -230,7 +238,11 @@ def _placebo(answer: Answer) -> str:
 def _contrasts(answer: Answer) -> list[str]:
     """The contrasts and what follows from them, or what cannot be said without them."""
     results = answer.results
-    missing = [contrast for contrast in CONTRASTS if not results.number(results.best_fsd, f"auc_{contrast.name}")]
+    missing = []
+    for contrast in CONTRASTS:
+        metric = f"auc_{contrast.name}"
+        if not results.number(results.best_fsd, metric):
+            missing.append(contrast)
     if not missing:
         return [_three(answer)]
     titles = " and ".join(contrast.title for contrast in missing)

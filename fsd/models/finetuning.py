@@ -395,9 +395,10 @@ def _arguments(device: torch.device, config: AdapterConfig, steps: int, seed: in
     count = num_processes()
     if config.batch_size % count:
         raise UsageError(f"batch-size must be a multiple of the {count} processes; got {config.batch_size}")
+    batch_size = config.batch_size // count
     schedule = {
         "num_train_epochs": config.epochs,
-        "per_device_train_batch_size": config.batch_size // count,
+        "per_device_train_batch_size": batch_size,
         "learning_rate": config.learning_rate,
         "warmup_steps": min(config.warmup_steps, steps // 2),
         "weight_decay": config.weight_decay,

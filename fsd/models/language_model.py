@@ -409,10 +409,10 @@ def _check_against_file(tokenizer: Any) -> None:
     name = tokenizer.name_or_path
     try:
         with _loading(name):
-            own = read_tokenizer(locate(name, None, weights=False)[0])
+            from_file = read_tokenizer(locate(name, None, weights=False)[0])
     except UsageError:  # it comes from nowhere
         return
-    if token_ids(own, PROBE) != token_ids(tokenizer, PROBE):
+    if token_ids(from_file, PROBE) != token_ids(tokenizer, PROBE):
         raise UsageError(
             f"the tokenizer must make the tokens of {TOKENIZER_FILE} in {name}; {type(tokenizer).__name__} of "
             f"transformers makes others: take PreTrainedTokenizerFast.from_pretrained({name!r})"

@@ -140,7 +140,7 @@ def continue_pretraining(
     recipe: Recipe,
     *,
     lora: AdapterConfig | None = None,
-    shown: bool = True,
+    bar_shown: bool = True,
 ) -> None:
     """Train further once on each text: all weights, or a `lora` that is then merged; the fingerprint is cleared.
 
@@ -158,7 +158,7 @@ def continue_pretraining(
     else:
         network.requires_grad_(True)
     read = partial(_rows_and_pieces, language_model, context=recipe.context)
-    _train(network.train(), read, order, recipe, shown=shown)
+    _train(network.train(), read, order, recipe, bar_shown=bar_shown)
     if lora:
         network = language_model.model = network.merge_and_unload()
     network.eval().requires_grad_(False)
@@ -190,7 +190,7 @@ def _rows_and_pieces(language_model: LanguageModel, texts: AnyTexts, *, context:
 
 
 def _train(
-    network: Any, read: Read, order: AnyTexts, recipe: Recipe, log: StepLog | None = None, shown: bool = True
+    network: Any, read: Read, order: AnyTexts, recipe: Recipe, log: StepLog | None = None, bar_shown: bool = True
 ) -> None:
     """One pass over what is read in its order, with a cosine schedule."""
     from transformers import get_cosine_schedule_with_warmup
@@ -199,7 +199,7 @@ def _train(
     optimizer = torch.optim.AdamW(network.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(WARMUP * steps), steps)
     size = recipe.batch_size
-    with progress(steps, "pretraining", "step", shown=shown) as bar:
+    with progress(steps, "pretraining", "step", shown=bar_shown) as bar:
         for step in range(1, steps + 1):
             batch = list(order[(step - 1) * size : step * size])
             loss = _step(network, read(batch))

@@ -148,7 +148,11 @@ def heat_map(
 
 
 def _labels(values: Iterable[object]) -> list[str]:
-    return [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+    return list(map(_label, values))
+
+
+def _label(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _frame(axis: Axes, place: Sequence[Any], style: str, name: str) -> None:
@@ -172,13 +176,17 @@ def strips(values: Mapping[str, FloatArray], *, name: str) -> Figure:
         vmax=0,
         extent=(0, 100, count, 0),
     )
-    names = [series if len(series) <= 28 else f"{series[:13]}…{series[-13:]}" for series in values]
-    # Between two of them matplotlib reads a formula.
-    names = [series.replace("$", r"\$") for series in names]
-    axis.set_yticks(np.arange(count) + 0.5, names, fontsize=9)
+    axis.set_yticks(np.arange(count) + 0.5, list(map(_name_of_strip, values)), fontsize=9)
     axis.set_xlabel("place in the work, %", fontsize=9)
     figure.colorbar(image, ax=axis, label=name, extend="min")
     return figure
+
+
+def _name_of_strip(series: str) -> str:
+    if len(series) > 28:
+        series = f"{series[:13]}…{series[-13:]}"
+    # Between two of them matplotlib reads a formula.
+    return series.replace("$", r"\$")
 
 
 def curves(
@@ -220,7 +228,10 @@ def curves(
 
 def _draw_lines(axis: Axes, x: Sequence[Any], lines: Lines, colours: Mapping[str, str]) -> None:
     for index, (name, points) in enumerate(lines.items()):
-        rows = [point if isinstance(point, Estimate) else (point, point, point) for point in points]
+        rows = []
+        for point in points:
+            row = point if isinstance(point, Estimate) else (point, point, point)
+            rows.append(row)
         value, low, high = np.array(rows, dtype=np.float64).T
         colour = colours.get(name, CYCLE[index % len(CYCLE)])
         # The style changes when the colours begin again, so that 28 lines differ.

@@ -214,7 +214,12 @@ class Report:
         if self.signs:
             return self.signs
         # The line of the result is printed above all signs, so that it is not said twice.
-        return [finding for finding in self.findings if finding.sign is not None and finding.text != self.line]
+        spoken = []
+        for finding in self.findings:
+            is_sign = finding.sign is not None
+            if is_sign and finding.text != self.line:
+                spoken.append(finding)
+        return spoken
 
     @property
     def tables(self) -> list[Table]:

@@ -102,8 +102,11 @@ class Model:
         difference is fine-tuned minus base score.
         """
         names = {"base": "tuned", "tuned": "base", "base.change": "tuned.change"}
-        exchanged = {name: self.scorers[taken] for name, taken in names.items() if taken in self.scorers}
-        return replace(self, scorers={**self.scorers, **exchanged}, states=IN_AUDIT)
+        scorers = dict(self.scorers)
+        for name, taken in names.items():
+            if taken in self.scorers:
+                scorers[name] = self.scorers[taken]
+        return replace(self, scorers=scorers, states=IN_AUDIT)
 
     @property
     def earlier(self) -> str:
@@ -120,7 +123,11 @@ class Model:
         `TokenStats.typicality`, the mean log-probability of the tokens, and that of the least likely fifth of them.
         """
         scored = self.scorers[self.earlier](list(map(Prompt, texts)))
-        return np.array([(stats.typicality, stats.logp.mean(), lowest_mean(stats.logp, 0.2)) for stats in scored])
+        rows = []
+        for stats in scored:
+            least_likely = lowest_mean(stats.logp, 0.2)
+            rows.append((stats.typicality, stats.logp.mean(), least_likely))
+        return np.array(rows)
 
     def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
@@ -148,8 +155,10 @@ class Model:
             **options.pop("excluded", {}),
         }
         if any(prompt.context for prompt in prompts):
-            primed = [detector.name for detector in detectors if any(form.primed for form in detector.forms)]
-            excluded |= dict.fromkeys(primed, "its prefix would take the place of the texts' own contexts")
+            reason = "its prefix would take the place of the texts' own contexts"
+            for detector in detectors:
+                if any(form.primed for form in detector.forms):
+                    excluded[detector.name] = reason
         chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)
@@ -383,7 +392,10 @@ def check_alike(base: "LanguageModel", tuned: "LanguageModel", prompts: Prompts)
     """Refuse prompts that a fine-tuned model divides into other tokens than its base; further tokens do no harm."""
     pairs = zip(base.read(prompts), tuned.read(prompts), strict=True)
     differing = [ours.text for ours, theirs in pairs if ours.marked != theirs.marked]
-    strings = [part for prompt in prompts if not prompt.chat for part in prompt[:2] if part]
+    strings: list[str] = []
+    for prompt in prompts:
+        if not prompt.chat:
+            strings += filter(None, prompt[:2])
     tokens = zip(strings, base.tokens(strings), tuned.tokens(strings), strict=True)
     differing += [text for text, ours, theirs in tokens if ours != theirs]
     if differing:

@@ -140,9 +140,9 @@ def version_info(uri: str) -> Version | None:
         for model in client.search_registered_models():
             aliases = [f"@{alias} ({version})" for alias, version in sorted(model.aliases.items())]
             listed.append(" ".join([model.name, *aliases]))
-        known = ", ".join(listed) or "none"
+        names = ", ".join(listed) or "none"
         raise UsageError(
-            f"{uri} must name a registered model; there are {known}; {first_line(error).rstrip('.')}"
+            f"{uri} must name a registered model; there are {names}; {first_line(error).rstrip('.')}"
         ) from error
 
 

@@ -168,7 +168,7 @@ def winner(task: Task, default: FloatArray, trials: Sequence[FrozenTrial], *, fo
     values = np.stack(list(values_of.values()))
     means = values.mean(axis=1).round(12)
     best = int(np.argmax(means))
+    default_mean = float(means[0])
+    best_mean = float(means[best])
     elsewhere = cross_validated_choice(values, folds=folds)
-    return Winner(
-        task.label, task.default, settings[best], len(settings), float(means[0]), float(means[best]), elsewhere
-    )
+    return Winner(task.label, task.default, settings[best], len(settings), default_mean, best_mean, elsewhere)

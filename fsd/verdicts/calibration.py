@@ -145,9 +145,12 @@ class Calibration:
     def judged_at(self, fpr: float) -> list[str]:
         """The sources on whose texts verdicts are given at a rate: it is supported, and not contradicted."""
         calibrated = {source: self.of(source) for source in self.judged}
-        return [
-            source for source, own in calibrated.items() if own.finest <= fpr + TOLERANCE and not own.contradiction(fpr)
-        ]
+        sources = []
+        for source, calibration in calibrated.items():
+            supported = calibration.finest <= fpr + TOLERANCE
+            if supported and not calibration.contradiction(fpr):
+                sources.append(source)
+        return sources
 
     def tried(self, fpr: float) -> Estimate | None:
         """The share of the validation non-members that the test ones, by themselves, call at a rate; None without any.

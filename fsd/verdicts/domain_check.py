@@ -140,7 +140,7 @@ class Reference:
         Fine-tuning moves a text that the base knows less than one that is new to it: beside non-members that it was
         trained on, other texts would be called. So residuals are compared, of a regression on the non-members.
         """
-        rows = [row for row, name in enumerate(self.sources) if name == source]
+        rows = self._rows_of(source)
         if not self.earlier.scores or not rows:
             return np.zeros(len(scores))
         of_benchmark = np.array(self.earlier.scores)[rows]
@@ -168,7 +168,7 @@ class Reference:
         without: Collection[int] = frozenset(),
     ) -> "DomainCheck":
         """The domain check by the texts of one source, at most `MOST`, `without` those of some families."""
-        rows = [row for row, name in enumerate(self.sources) if name == source and self.families[row] not in without]
+        rows = [row for row in self._rows_of(source) if self.families[row] not in without]
         if len(rows) > MOST:
             rows = self._sample(rows)
         texts = [self.texts[row] for row in rows]
@@ -184,7 +184,10 @@ class Reference:
     def half_of(self, source: str, *, held_out: bool = False) -> list[str]:
         """The texts of every other family of a source, from which checks of other sources learn; or `held_out` ones."""
         in_half = group_index(self.families, len(self.texts)) % 2 == held_out
-        return [text for row, text in enumerate(self.texts) if self.sources[row] == source and in_half[row]]
+        return [self.texts[row] for row in self._rows_of(source) if in_half[row]]
+
+    def _rows_of(self, source: str) -> list[int]:
+        return [row for row, name in enumerate(self.sources) if name == source]
 
     def _sample(self, rows: Sequence[int]) -> list[int]:
         """`MOST` rows of most families: one text of each family, then one more, and so on."""
@@ -229,9 +232,9 @@ def trial(
     return Trial(power, _edits(reference, check), written)
 
 
-def kept(read: "Read", known: Mapping[str, Any] = MappingProxyType({})) -> "Read":
+def kept(read: "Read", measured: Mapping[str, Any] = MappingProxyType({})) -> "Read":
     """What is read of texts, each once: several checks read those of the benchmark, of which some may be known."""
-    rows = dict(known)
+    rows = dict(measured)
 
     def of_texts(texts: Texts) -> FloatArray:
         new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
@@ -313,7 +316,12 @@ def _held_out(reference: Reference, source: str) -> dict[int, str]:
 
 
 def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    return {name: sum(values) / len(values) for name, values in shares.items() if values}
+    means = {}
+    for name, values in shares.items():
+        count = len(values)
+        if count:
+            means[name] = sum(values) / count
+    return means
 
 
 def other_kinds(texts: Texts, *, held_out: bool = False) -> dict[str, list[str]]:

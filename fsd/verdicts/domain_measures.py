@@ -177,7 +177,10 @@ class Writing(Measure):
         # beside the farthest only what is itself unusual: the third of three measures is often an ordinary one
         least = min(UNUSUAL, distance.max())
         telling = farthest[distance[farthest] >= least]
-        phrases = [f"{MEASURES[n]} {shares[n]:.0%} (typically {self._typical[n]:.0%})" for n in telling]
+        phrases = []
+        for measure in telling:
+            typical = self._typical[measure]
+            phrases.append(f"{MEASURES[measure]} {shares[measure]:.0%} (typically {typical:.0%})")
         return f"written unlike the calibrated texts: {', '.join(phrases)}"
 
 

@@ -171,7 +171,11 @@ def telling(texts: Texts, group: IntArray, check: DomainCheck) -> tuple[str, ...
     names = list(map(quoted, counter.get_feature_names_out()))
     names += MEASURES
     most_different = np.argsort(-score, kind="stable")[:TELLING]
-    return tuple(f"{names[n]} {mean[n]:.0%} (benchmark {benchmark_mean[n]:.0%})" for n in most_different)
+    phrases = []
+    for measure in most_different:
+        of_benchmark = benchmark_mean[measure]
+        phrases.append(f"{names[measure]} {mean[measure]:.0%} (benchmark {of_benchmark:.0%})")
+    return tuple(phrases)
 
 
 def _beginning(text: str) -> list[str]:

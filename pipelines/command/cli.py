@@ -93,9 +93,9 @@ def command(
                 if several:
                     distributed.join()
                 job = prepare(settings)
-                for before in filled("before"):
+                for hook in filled("before"):
                     # It may hash large weights for minutes: all processes share its answer.
-                    distributed.from_main(partial(before, command_name(), flags(settings), flags(invocation)))
+                    distributed.from_main(partial(hook, command_name(), flags(settings), flags(invocation)))
                 # One check for both: a dry run accepts nothing that the command refuses.
                 job.check()
                 # Shown after the stage, whose line on the terminal ends before.

@@ -19,17 +19,17 @@ OWN = {
 
 def commands() -> dict[str, Command]:
     """Name → command, those of extensions included."""
-    known = dict(OWN)
+    available = dict(OWN)
     # A command of an extension may replace one of these, as a later definition does.
     for plug in plugs():
-        known |= plug.commands
-    return known
+        available |= plug.commands
+    return available
 
 
-def by_question(known: dict[str, Command]) -> dict[str, dict[str, str]]:
+def by_question(available: dict[str, Command]) -> dict[str, dict[str, str]]:
     """Question → name of a command → what it does; preparation comes last."""
     groups: dict[str, dict[str, str]] = {}
-    for name, command in known.items():
+    for name, command in available.items():
         groups.setdefault(command.question, {})[name] = command.about
     groups[PREPARATION] = groups.pop(PREPARATION)
     return groups

@@ -154,8 +154,8 @@ def publish(report: "Report", run: Run) -> None:
 def failures(command: str, numbers: Mapping[str, float | None], invocation: Invocation) -> list[str]:
     """Why an answer of the command with these numbers fails, by what was asked of it."""
     reasons: list[str] = []
-    for after in filled("after"):
-        reasons += after(command, numbers, flags(invocation))
+    for hook in filled("after"):
+        reasons += hook(command, numbers, flags(invocation))
     return reasons
 
 

@@ -191,16 +191,17 @@ class MembershipClassifier(CalibratedAdapter):
         self.verdict_maker.check_rates(documents, rules)
         prompts = as_corpus(documents).prompts
         with self._in_use:
+            excluded = self._excluded(documents)
             return self.verdict_maker.classify(
-                documents,
-                lambda rows: self.scores([prompts[row] for row in rows]).columns,
-                rules,
-                excluded=self._excluded(documents),
+                documents, lambda rows: self.scores([prompts[row] for row in rows]).columns, rules, excluded=excluded
             )
 
     def verdicts(self, texts: Sequence[str | Document], **rules: Any) -> pd.DataFrame:
         """The table of `classify` by the `Rules` given: N rows, with the score that was chosen on validation."""
-        documents = [text if isinstance(text, Document) else Document(text) for text in texts]
+        documents = []
+        for text in texts:
+            document = text if isinstance(text, Document) else Document(text)
+            documents.append(document)
         self.check_read_as(documents)
         return self.classify(documents, Rules(**rules)).table
 

@@ -129,7 +129,12 @@ class Findings:
         for measured in self.measured:
             values[f"{measured.key}_fpr"] = measured.fpr and measured.fpr.value
             values[f"{measured.key}_found"] = measured.tpr and measured.tpr.value
-        return {f"detect/{name}": float(value) for name, value in values.items() if value is not None}
+        metrics = {}
+        for name, value in values.items():
+            key = f"detect/{name}"
+            if value is not None:
+                metrics[key] = float(value)
+        return metrics
 
 
 def report(findings: Findings, adapter: str, files: Mapping[str, str]) -> Report:
@@ -205,14 +210,12 @@ def _gate_numbers(findings: Findings) -> dict[str, float | None]:
     """The numbers of the answer, by the names of a gate."""
     called = findings.called
     judged = called + findings.unshown
-    # Where nothing was judged, nothing was found to be in order.
-    return {
-        "found": called if judged else None,
-        "share": called / judged if judged else None,
-        "judged": judged,
-        "selected": int(findings.verdicts.table["selected"].sum()) if judged else None,
-        "p": findings.dataset.verdict.p if findings.dataset else None,
-    }
+    p = findings.dataset.verdict.p if findings.dataset else None
+    if not judged:
+        # Then nothing was found to be in order.
+        return {"found": None, "share": None, "judged": judged, "selected": None, "p": p}
+    selected = int(findings.verdicts.table["selected"].sum())
+    return {"found": called, "share": called / judged, "judged": judged, "selected": selected, "p": p}
 
 
 def _sections(findings: Findings) -> list[Section]:
@@ -252,7 +255,9 @@ def _facts(findings: Findings, adapter: str, files: Mapping[str, str]) -> list[t
         ("Calibration", calibrated),
         ("False-positive rate", rate),
     ]
-    facts += [(f"File {Path(file).name}", f"SHA-256 {hashed}") for file, hashed in files.items()]
+    for file, hashed in files.items():
+        title = f"File {Path(file).name}"
+        facts.append((title, f"SHA-256 {hashed}"))
     return facts
 
 
@@ -567,10 +572,12 @@ def _picture(findings: Findings) -> Picture:
     judged = table[table["p_value"].notna()]
     _, judged_families = findings.verdicts.calls()
     threshold = calibration.threshold_at(fpr)
+    scores = judged["score"].to_numpy()
+    p_values = judged["p_value"].to_numpy()
     figure = figures.verdicts(
         calibration.test.scores,
-        judged["score"].to_numpy(),
-        judged["p_value"].to_numpy(),
+        scores,
+        p_values,
         threshold=threshold,
         fpr=fpr,
         independent=(calibration.n_families, judged_families),

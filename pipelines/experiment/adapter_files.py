@@ -174,7 +174,12 @@ def recorded_training(uri: str, *, collective: bool = True) -> AdapterConfig | N
 
 def files_of(uri: str) -> dict[str, Path]:
     """The files of an adapter, and those that travel with it, by name."""
-    files = {path.name: path for path in sorted(tracking.fetch_adapter(uri).iterdir()) if path.is_file()}
+    files = {}
+    folder = tracking.fetch_adapter(uri)
+    for path in sorted(folder.iterdir()):
+        name = path.name
+        if path.is_file():
+            files[name] = path
     # A registered adapter has them beside its folder.
     for name in FILES:
         file = tracking.fetch_model_file(uri, name)

@@ -275,7 +275,11 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     periods = {document.period for document in documents if document.member and document.period}
     cutoff = splitting.parse_cutoff(data.cutoff) or Date.min
     # Texts without a date count as later; training on early ones may make the model familiar with the members' period.
-    early = [text for text in unseen if text.period in periods or (text.date or Date.max) <= cutoff]
+    early = []
+    for text in unseen:
+        day = text.date or Date.max
+        if text.period in periods or day <= cutoff:
+            early.append(text)
     if early:
         place = early[0].origin
         remarks.append(f"{len(early)} of {len(unseen)} unseen texts are of the members' period, the first {place}")

@@ -70,8 +70,12 @@ def _colour(results: Results, score: Score) -> str:
 def _pictures_of_detectors(results: Results, columns: ScoreColumns) -> list[Picture]:
     """The two figures that have a panel for each of the best detectors."""
     labels = results.judged["label"]
-    ranked = [Score(detector, state) for detector in results.ranked[:DRAWN] for state in results.states]
-    best = {score: columns[score] for score in ranked if score in columns}
+    best = {}
+    for detector in results.ranked[:DRAWN]:
+        for state in results.states:
+            score = Score(detector, state)
+            if score in columns:
+                best[score] = columns[score]
     base = of_state(best, BASE)
     fsd = of_state(best, FSD)
     which = ""

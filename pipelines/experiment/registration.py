@@ -203,12 +203,22 @@ def model_files(answer: Answer, experiment: Experiment) -> dict[str, str | Path]
     results = answer.results
     cutoff = config.data.cutoff
     if not cutoff:
-        members = [document for part in results.parts for document in part if document.member]
-        cutoff = max((member.date.isoformat() for member in members if member.date), default="")
+        days = []
+        for part in results.parts:
+            for document in part:
+                day = document.date
+                if document.member and day:
+                    days.append(day.isoformat())
+        cutoff = max(days, default="")
+    detectors = []
+    for detector in experiment.detectors:
+        column = str(Score(detector.name))
+        if column in results.scores:
+            detectors.append(detector)
     return adapter_files.contents(
         config.model,
         experiment.shots,
-        [detector for detector in experiment.detectors if str(Score(detector.name)) in results.scores],
+        detectors,
         answer.audit,
         results.calibration,
         domain=config.data.domain,

@@ -100,9 +100,12 @@ def _facts(results: Results, experiment: Experiment, identity: BaseIdentity) -> 
         f"{training.method}, rank {training.rank}, learning rate {training.learning_rate}, {training.epochs} epochs, "
         f"batch {training.batch_size}"
     )
-    sizes = ", ".join(f"{len(texts)} {part}" for part, texts in results.parts._asdict().items())
+    sizes = []
+    for part, texts in results.parts._asdict().items():
+        count = len(texts)
+        sizes.append(f"{count} {part}")
     facts = {"Model": identity_text(identity), "Texts": named(experiment.sources)}
-    facts["Split"] = f"{config.data.split}: {sizes}"
+    facts["Split"] = f"{config.data.split}: {', '.join(sizes)}"
     facts["Adapter"] = config.adapter or trained
     facts["Control model"] = results.control_name or "none"
     facts["Calibration"] = _calibrated(results)

@@ -92,12 +92,10 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
     notes = remarks(gains)
     # Its sign is on the terminal, where the table of gains takes the place of that of the detectors.
     gained = Finding(notes[0], bool((gains.test_gain_low > 0).any()))
+    findings = list(report.findings) + as_findings(notes)
+    tuning = Section("Tuning", tables=[table])
     return replace(
-        report,
-        brief=table,
-        findings=[*report.findings, *as_findings(notes)],
-        signs=[gained, *report.signs],
-        sections=[Section("Tuning", tables=[table]), *report.sections],
+        report, brief=table, findings=findings, signs=[gained, *report.signs], sections=[tuning, *report.sections]
     )
 
 
@@ -213,7 +211,10 @@ def _history(trials: Trials, measured: str) -> Figure:
     lines = {}
     for label, tried in trials.items():
         # The value of a pruned trial is that of the epoch at which it was stopped.
-        values = [trial.value if trial.state == TrialState.COMPLETE else np.nan for trial in tried]
+        values = []
+        for trial in tried:
+            value = trial.value if trial.state == TrialState.COMPLETE else np.nan
+            values.append(value)
         best = np.fmax.accumulate(np.array(values, dtype=float))
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
@@ -246,7 +247,10 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     y = y_search.grid
     values = []
     for y_value in y:
-        row = [_over_folds(task, {x_name: x_value, y_name: y_value}).value for x_value in x]
+        row = []
+        for x_value in x:
+            estimate = _over_folds(task, {x_name: x_value, y_name: y_value})
+            row.append(estimate.value)
         values.append(row)
     return charts.heat_map(
         x,

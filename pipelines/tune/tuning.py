@@ -97,10 +97,12 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
             kind = adapter if config.tune == "adapter" else detectors
             tuned = kind.tune(config, data, model, tracked)
             test = tuned.split.test
+            members = test.members.tolist()
+            families = test.family.tolist()
             gains = compare_on_test(
                 tuned.winners,
-                test.members.tolist(),
-                test.family.tolist(),
+                members,
+                families,
                 tuned.default,
                 tuned.tuned,
                 objective=config.objective,

@@ -209,5 +209,5 @@ def _continued(lab: Lab) -> LanguageModel:
     model = load(replace(lab, continued=False).model("before"))
     recipe = lab.base.recipe if lab.base else replace(SIZES[lab.size], exposures=0)
     with lab.precision:
-        continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, shown=False)
+        continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, bar_shown=False)
     return model

@@ -200,7 +200,7 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     texts += rng.sample(lab.background, min(amount, len(lab.background)))
     recipe = base.recipe if base else models.SIZES[lab.size]
     lora = AdapterConfig() if base and base.method == "lora" else None
-    continue_pretraining(model, texts, replace(recipe, seed=target.seed), lora=lora, shown=False)
+    continue_pretraining(model, texts, replace(recipe, seed=target.seed), lora=lora, bar_shown=False)
     return model
 
 

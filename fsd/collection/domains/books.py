@@ -172,7 +172,12 @@ def _clear_credits(sections: list[list[str]]) -> None:
             if is_heading and _length(following) <= LONGEST_NOTE:
                 following.clear()
         else:
-            section[:] = [p for p in section if len(p.split()) > LONGEST_CREDIT or not CREDITS.search(p)]
+            kept = []
+            for paragraph in section:
+                is_short = len(paragraph.split()) <= LONGEST_CREDIT
+                if not is_short or not CREDITS.search(paragraph):
+                    kept.append(paragraph)
+            section[:] = kept
 
 
 def _length(section: list[str]) -> int:

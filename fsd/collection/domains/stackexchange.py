@@ -124,7 +124,11 @@ def _at_edge(items: list[Any], newest_first: bool) -> JSON:
     if not stamps:
         raise FormatError(f"{SERVICE} must give 'creation_date' of at least one question; got {quoted(items[-1])}")
     edge = stamps[-1]
-    seen = [item.get("question_id") for item, time in zip(items, times, strict=True) if time == edge]
+    seen = []
+    for item, time in zip(items, times, strict=True):
+        question = item.get("question_id")
+        if time == edge:
+            seen.append(question)
     return {"todate" if newest_first else "fromdate": edge, "seen": seen}
 
 

@@ -251,7 +251,7 @@ def test_a_model_that_read_them(data: Path, tmp_path: Path) -> None:
     published = [json.loads(line)["text"] for line in (tmp_path / "c/published.jsonl").read_text().splitlines()]
     model = language_model.load(ModelConfig(cache="none"))
     continue_pretraining(
-        model, [text[-400:] for text in published], Recipe(batch_size=4, learning_rate=3e-3), shown=False
+        model, [text[-400:] for text in published], Recipe(batch_size=4, learning_rate=3e-3), bar_shown=False
     )
 
     detectors = load_detectors(DetectorConfig(detectors="loss"))

@@ -55,7 +55,7 @@ def test_a_text_that_was_read_often_can_be_extracted() -> None:
     model = language_model.load(ModelConfig(cache="none"))
     cut = works.cut(["read", "unread"], model.tokens([" ".join(texts[:2]), " ".join(texts[2:30])]), 20, 20, 20)
     (before,) = works.by_model(cut, model, [Sampling()]).values()
-    continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+    continue_pretraining(model, texts[:2] * 50, Recipe(batch_size=2, learning_rate=3e-3), bar_shown=False)
     (after,) = works.by_model(cut, model, [Sampling()]).values()
 
     assert after[0].log_p.mean() > before[0].log_p.mean() + 15

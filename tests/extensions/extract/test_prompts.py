@@ -228,7 +228,7 @@ def test_a_text_that_was_read_often_is_returned_after_its_opening(works: list[st
         return answer_of(config, read, transcript)
 
     assert not answer().passage
-    continue_pretraining(model, [works[0]] * 80, Recipe(batch_size=2, learning_rate=3e-3), shown=False)
+    continue_pretraining(model, [works[0]] * 80, Recipe(batch_size=2, learning_rate=3e-3), bar_shown=False)
     after = answer()
     assert after.holds
     assert after.best.longest >= 8 > (after.guessed or 0)
