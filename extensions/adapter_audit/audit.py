@@ -75,13 +75,14 @@ class Inputs(NamedTuple):
         if all(detector.paired for detector in for_adapter_audit(requested)):
             requested += load_detectors(DetectorConfig(detectors=BASE_DETECTOR))
         comparable = {detector.name: detector for detector in for_adapter_audit(requested)}
-        others = [detector.name for detector in requested if detector.name not in comparable]
+        detectors = []
+        excluded = {}
+        for detector in requested:
+            detectors.append(comparable.get(detector.name, detector))
+            if detector.name not in comparable:
+                excluded[detector.name] = "an audit compares plain scores"
         return model.plan(
-            [comparable.get(detector.name, detector) for detector in requested],
-            documents.prompts,
-            excluded=dict.fromkeys(others, "an audit compares plain scores"),
-            strict=detection.named,
-            use="used in an audit",
+            detectors, documents.prompts, excluded=excluded, strict=detection.named, use="used in an audit"
         )
 
     def score(self, plan: ScoringPlan, detection: DetectorConfig) -> tuple[ScoreTable, Sequence[Detector]]:
@@ -90,11 +91,11 @@ class Inputs(NamedTuple):
         if self.rejected:
             return preferences.of_pairs(scored), preferences.DETECTORS
         asked = {detector.name for detector in load_detectors(detection)}
-        columns = {
-            score: column
-            for score, column in scored.columns.items()
-            if score.state == "base" or score.detector in asked
-        }
+        columns = {}
+        for score, column in scored.columns.items():
+            wanted = score.state == "base" or score.detector in asked
+            if wanted:
+                columns[score] = column
         return replace(scored, columns=columns), [detector for detector in plan.detectors if detector.name in asked]
 
 

@@ -107,8 +107,9 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
         config.model, shots, audit.detectors, summary, audit.calibration, domain=config.domain, seed=config.seed
     )
     division = f"audit of {config.name}"
+    benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
     digests = {
-        "benchmark": f"validation {digest(parts.validation)}, test {digest(parts.test)}",
+        "benchmark": benchmark,
         "base_fingerprint": identity.fingerprint,
         "judging": f"{division}, seed {config.seed}, by the best score of any state",
     }

@@ -58,19 +58,20 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Mapping[str, str]) -> P
                 f"got {field}={columns[field]}"
             )
     documents = []
-    others = {}
+    rejections = {}
     # The prompt is found here, so that it can be what both answers begin with.
-    found = {**columns, PROMPT: PROMPT, COMPLETION: COMPLETION}
+    parts = {**columns, PROMPT: PROMPT, COMPLETION: COMPLETION}
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
-        chosen, rejected = (
-            document({**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer}, found, origin_url, answers=True)
-            for answer in answers
-        )
+        pair = []
+        for answer in answers:
+            fields = {**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer}
+            pair.append(document(fields, parts, origin_url, answers=True))
+        chosen, rejected = pair
         text = BETWEEN.join([chosen.text, rejected.prompt.text])
         documents.append(replace(chosen, text=text))
-        others[text] = rejected.prompt
-    return documents, others
+        rejections[text] = rejected.prompt
+    return documents, rejections
 
 
 def _parts(row: Row, named: str | None, origin_url: str) -> tuple[Any, Sequence[Any]]:

@@ -73,26 +73,30 @@ def report(audit: Audit, config: AuditConfig, fingerprint: str, word: str) -> Re
 def detectors_table(audit: Audit) -> Table:
     """One line per detector; the best on validation first, the others by their AUC."""
     rows = audit.results.rows
-    single, difference = audit.results.states
+    _, difference = audit.results.states
     aucs = _aucs(audit, difference)
     # The best one gives the verdicts, whatever the others reach on the test texts.
     best = audit.calibration.detector
     lines = []
     for detector in sorted(aucs, key=lambda detector: (detector != best, -aucs[detector])):
-        of_states = [audit.results.number(Score(detector, state), "auc") for state in (single, difference)]
-        cells = [detector, *(str(auc or "–") for auc in of_states)]
+        cells = [detector]
+        for state in audit.results.states:
+            auc = audit.results.number(Score(detector, state), "auc")
+            cells.append(str(auc or "–"))
         # A detector that reads both models has no score of one of them, over which it could gain.
         gain = rows.get((detector, "", "auc_gain"))
         cells += [f"{gain.value:+z.2f}", p_value(gain.p_holm)] if gain else ["–", "–"]
-        cells += [f"{rows[detector, difference, metric].value:.2f}" for metric in ("tpr_at_5fpr", "tpr_at_1fpr")]
+        for metric in ("tpr_at_5fpr", "tpr_at_1fpr"):
+            cells.append(f"{rows[detector, difference, metric].value:.2f}")
         lines.append(cells)
+    title = f"{len(audit.results.parts.test)} test texts"
     return plain(
         HEADINGS,
         lines,
         caption="AUC of the fine-tuned model's scores alone, and of their difference from the base model's; 95 % "
         "intervals by groups of related texts. TPR@5%FPR is the share of fine-tuning texts found when 5 of 100 others "
         "are called fine-tuning texts. A detector without a fine-tuned AUC compares the two models itself.",
-        title=f"{len(audit.results.parts.test)} test texts",
+        title=title,
         name="results",
         frame=audit.table,
         marked=(0,),
@@ -102,7 +106,11 @@ def detectors_table(audit: Audit) -> Table:
 
 def _aucs(audit: Audit, state: str) -> dict[str, float]:
     """Detector → its AUC in a state."""
-    return {row.detector: row.value for row in audit.results.rows.values() if (row.state, row.metric) == (state, "auc")}
+    aucs = {}
+    for row in audit.results.rows.values():
+        if row.state == state and row.metric == "auc":
+            aucs[row.detector] = row.value
+    return aucs
 
 
 def conclusions(audit: Audit, fpr: float) -> list[Finding]:
@@ -157,8 +165,8 @@ def _meaning(audit: Audit) -> tuple[str, str]:
             f"; the base model reaches {summary.base}: the two sides differ before the fine-tuning",
             "No answer: the two groups of texts differ for the model before its fine-tuning, too.",
         )
-    shown = f"texts of the {DATA} can be distinguished from others"
-    return f": {shown}", f"{shown.capitalize()}."
+    meaning = f"texts of the {DATA} can be distinguished from others"
+    return f": {meaning}", f"{meaning.capitalize()}."
 
 
 def _of_verdicts(audit: Audit, verdicts: Verdicts) -> list[Finding]:
@@ -197,8 +205,8 @@ def reader(audit: Audit, config: AuditConfig) -> Reader:
         answer.append(f"Of {judged} texts in question that can be judged, {called} are called {DATA}.")
         wrongly = round(1000 * audit.verdicts.rules.fpr)
         wrong.append(f"Of 1,000 texts outside the {DATA}, about {wrongly} are called so all the same.")
-    found = round(100 * _found(audit))
-    wrong.append(f"If 5 of 100 outside texts may wrongly be called so, {found} of 100 fine-tuning texts are found.")
+    share = round(100 * _found(audit))
+    wrong.append(f"If 5 of 100 outside texts may wrongly be called so, {share} of 100 fine-tuning texts are found.")
     compared = (
         f"The model {config.name} is the model {config.model.model} after fine-tuning. Each of the {len(audit.scores)} "
         "texts was scored by both; the difference can come from the fine-tuning alone. The score was chosen on one "
@@ -229,10 +237,11 @@ def gate_numbers(audit: Audit) -> dict[str, float | None]:
 def _roc(audit: Audit) -> Picture:
     """The curves of all detectors on the test texts, by the fine-tuned model alone and beside the base."""
     test = audit.scores[audit.scores["split"] == "test"]
-    of_model, calibrated = (
-        {name: test[str(Score(name, state))].to_numpy() for name in _aucs(audit, state)}
-        for state in audit.results.states
-    )
+    curves = []
+    for state in audit.results.states:
+        of_state = {name: test[str(Score(name, state))].to_numpy() for name in _aucs(audit, state)}
+        curves.append(of_state)
+    of_model, calibrated = curves
     names = ("fine-tuned", "calibrated score")
     figure = figures.roc(test["label"].to_numpy(bool), of_model, calibrated, names=names)
     return Picture(

@@ -103,7 +103,10 @@ def inputs(command: str, settings: Settings) -> list[Input]:
     read = []
     for flag in INPUTS[command]:
         for value in filter(None, values(settings, flag)):
-            files = [InputFile(name, path.stat().st_size, digest(path)) for name, path in _files(Path(value))]
+            files = []
+            for name, path in _files(Path(value)):
+                size = path.stat().st_size
+                files.append(InputFile(name, size, digest(path)))
             read.append(Input(flag, without_credentials(value), files))
     return read
 

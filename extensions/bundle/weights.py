@@ -31,8 +31,13 @@ def weights_of(settings: Settings) -> list[Weights]:
         # `fsd detect` loads the model of its adapter.
         setup = read_setup(str(settings[ADAPTER]), collective=False)
         names["model"] = [setup.model.model] if setup else []
-    named = [(role, name) for role, of_role in names.items() for name in of_role if name not in NONE]
-    return [Weights(role, name, file_hashes(name, settings.get("revision"))) for role, name in named]
+    weights = []
+    for role, of_role in names.items():
+        for name in of_role:
+            if name not in NONE:
+                hashes = file_hashes(name, settings.get("revision"))
+                weights.append(Weights(role, name, hashes))
+    return weights
 
 
 def hashes_of(settings: Settings) -> Hashes:
@@ -55,5 +60,9 @@ def file_hashes(name: str, revision: str | None = None) -> dict[str, str]:
     single = weights_file(name)
     if single:
         return {single.path.name: digest(single.path)}
-    files: list[Path] = sorted(path for path in size.folder.iterdir() if path.suffix in ENDINGS)
-    return {path.name: digest(path) for path in files if path.is_file()}
+    files: list[Path] = sorted(size.folder.iterdir())
+    hashes = {}
+    for path in files:
+        if path.suffix in ENDINGS and path.is_file():
+            hashes[path.name] = digest(path)
+    return hashes

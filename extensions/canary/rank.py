@@ -98,7 +98,10 @@ def prepare(config: RankConfig) -> Job:
     check_resolution(canaries, config.alpha, config.withheld)
     sealed = canaries.sealed
     # One text a document, as all variants of a canary are about equally long.
-    texts = [f"{canaries.contexts[entry.id]} {sealed.candidates(entry)[0]}" for entry in sealed.documents]
+    texts = []
+    for entry in sealed.documents:
+        variant = sealed.candidates(entry)[0]
+        texts.append(f"{canaries.contexts[entry.id]} {variant}")
     scored = sum(_scored(sealed.count(entry), config.withheld) for entry in sealed.documents)
     requested = load_detectors(config.detection)
     words = f"{len(texts):,} documents in {config.folder}"

@@ -219,7 +219,11 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
     messages = _listed(messages)
     if isinstance(messages, list | tuple):
         where = f"{origin_url}: turn {{}} of {field}"
-        messages = [_as_message(message, where.format(number)) for number, message in enumerate(messages, 1)]
+        named = []
+        for number, message in enumerate(messages, 1):
+            turn = where.format(number)
+            named.append(_as_message(message, turn))
+        messages = named
     must = "a list of objects with role and content, and perhaps tool_calls"
     text = _as_json(messages, field, list[Message], must, origin_url)
     return tuple(map(_turn, json.loads(text)))
@@ -230,7 +234,10 @@ def _as_message(message: Any, where: str) -> Any:
     if not isinstance(message, Mapping):
         return message
     # Parquet fills in what other turns have.
-    filled = {name: _listed(value) for name, value in message.items() if not is_missing(value)}
+    filled = {}
+    for name, value in message.items():
+        if not is_missing(value):
+            filled[name] = _listed(value)
     if "from" in filled and "role" not in filled:
         speaker = filled.pop("from")
         if speaker not in SPEAKERS:

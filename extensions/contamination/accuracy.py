@@ -25,10 +25,9 @@ def accuracy(
     and if there are any, the share that is answered rightly with its 95 % interval: `seen`, `seen_low`, `seen_high`.
     """
     answers = score_rows(scorer, [question.prompts for question in questions])
-    marks = {
-        question.origin_url: question.mark(of_question)
-        for question, of_question in zip(questions, answers, strict=True)
-    }
+    marks = {}
+    for question, of_question in zip(questions, answers, strict=True):
+        marks[question.origin_url] = question.mark(of_question)
     # A text of the task that cannot be scored, or an answer that cannot be marked, is on neither side.
     right = np.array([marks.get(document.origin_url, np.nan) for document in suspect])
     is_marked = ~np.isnan(right)
@@ -66,7 +65,10 @@ def of_side(numbers: Mapping[str, float], name: str) -> str:
 
 def table(numbers: Mapping[str, float]) -> Table:
     """One line a side."""
-    lines = [[title, f"{numbers[f'{side}_items']}", interval(numbers, side)] for side, title in SIDES.items()]
+    lines = []
+    for side, title in SIDES.items():
+        items = str(numbers[f"{side}_items"])
+        lines.append([title, items, interval(numbers, side)])
     return plain(["items", "number", "accuracy [95 % CI]"], lines, caption=EASY, title="accuracy")
 
 

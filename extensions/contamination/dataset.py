@@ -95,7 +95,9 @@ class Examined(NamedTuple):
     @property
     def strongest(self) -> str:
         """The test that finds most, over all numbers of readings."""
-        shares = {test: sum(share.value for share in of_test.values()) for test, of_test in self.powers.items()}
+        shares = {}
+        for test, of_test in self.powers.items():
+            shares[test] = sum(share.value for share in of_test.values())
         return max(shares, key=shares.__getitem__)
 
     def found(self, level: float) -> dict[str, float]:
@@ -107,7 +109,9 @@ class Examined(NamedTuple):
     def metrics(self) -> dict[str, float]:
         """The numbers under the names by which they are tracked."""
         tested = self.table.dropna(subset="p")
-        numbers = {f"contamination_p/{name}": p for name, p in zip(tested["name"], tested["p"], strict=True)}
+        numbers = {}
+        for name, p in zip(tested["name"], tested["p"], strict=True):
+            numbers[f"contamination_p/{name}"] = p
         # Without a test that can succeed there is no p-value.
         if self.table["p_holm"].notna().any():
             numbers["contamination/p"] = float(self.table["p_holm"].min())
@@ -118,13 +122,18 @@ class Examined(NamedTuple):
         if self.powers:
             for times, share in self.powers[self.strongest].items():
                 numbers[f"contamination_power/read_{times}"] = share.value
-        return numbers | {f"contamination_accuracy/{name}": value for name, value in self.right.items()}
+        for name, value in self.right.items():
+            numbers[f"contamination_accuracy/{name}"] = value
+        return numbers
 
 
 def corrected(outcomes: Sequence[Outcome], level: float, powers: Mapping[str, Mapping[int, Estimate]]) -> pd.DataFrame:
     """One row per test, the smallest p first, corrected by Holm's method for the number of those that can succeed."""
     table = pd.DataFrame([outcome[:6] for outcome in outcomes], columns=Outcome._fields[:6])
-    able = {outcome.name: outcome.p for outcome in outcomes if outcome.p is not None and can_reach(outcome, level)}
+    able = {}
+    for outcome in outcomes:
+        if outcome.p is not None and can_reach(outcome, level):
+            able[outcome.name] = outcome.p
     table["p_holm"] = table["name"].map(holm(able)).astype(float)
     for times in TIMES:
         shares = {name: of_test[times].value for name, of_test in powers.items()}

@@ -83,8 +83,12 @@ def equal_sets(suspect: Sequence[str], nonmembers: Sequence[str], sets: int, *, 
     # The known texts are drawn first; in the other order the same seed would give other sets than it did.
     order = rng.permutation(len(nonmembers))
     drawn = [suspect[index] for index in rng.permutation(len(suspect))[:size]]
-    known = [nonmembers[index] for index in order[: size * sets]]
-    return [drawn, *(known[start : start + size] for start in range(0, size * sets, size))]
+    unread = [nonmembers[index] for index in order[: size * sets]]
+    equal = [drawn]
+    for start in range(0, size * sets, size):
+        end = start + size
+        equal.append(unread[start:end])
+    return equal
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:

@@ -70,12 +70,14 @@ def prepare(config: ContaminationConfig) -> Job:
     cells = list(map(_read, configs))
     jobs = [cell.job(partial(run, cell)) for cell in cells]
     # The first cells are those of the first model; the others are checked before any is computed.
-    first = jobs[: len(files)]
-    notes = dict.fromkeys(line for job in first for line in job.notes)
+    of_model = jobs[: len(files)]
+    notes: dict[str, None] = {}
+    for job in of_model:
+        notes.update(dict.fromkeys(job.notes))
     return replace(
-        first[0],
+        of_model[0],
         work=partial(run_all, config, cells),
-        reads={"data sets": names([job.reads["data set"] for job in first]), "models": names(list(models))},
+        reads={"data sets": names([job.reads["data set"] for job in of_model]), "models": names(list(models))},
         parts=lambda: jobs,
         notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
         asked=partial(_cost, cells[: len(files)]),
@@ -85,12 +87,12 @@ def prepare(config: ContaminationConfig) -> Job:
 
 def of_cell(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:
     """The settings of one cell: the training split of a task belongs to that task, other known texts to all files."""
-    known = []
+    unread = []
     for place in config.known:
         entry = entry_of(place)
         if not entry or entry.split_of in ("", file):
-            known.append(place)
-    return replace(config, files=(file,), models=(), known=tuple(known), model=replace(config.model, model=model))
+            unread.append(place)
+    return replace(config, files=(file,), models=(), known=tuple(unread), model=replace(config.model, model=model))
 
 
 def _read(config: ContaminationConfig) -> Cell:
@@ -164,11 +166,11 @@ def table_of(config: ContaminationConfig, cells: Sequence[Cell], records: Sequen
     p_values = dict(zip((cell.name for cell in cells), frame["p"].astype(float), strict=True))
     corrected = holm({name: p for name, p in p_values.items() if pd.notna(p)})
     frame.insert(3, "p_holm", list(map(corrected.get, p_values)))
-    found = [name for name, p in corrected.items() if p <= config.level]
+    evident = [name for name, p in corrected.items() if p <= config.level]
     return Report(
         title="Was it in the training data? Models and data sets",
         question="Which of these models was trained on which of these data sets?",
-        findings=_conclusions(found, frame, config),
+        findings=_conclusions(evident, frame, config),
         sections=[Section("Cells", tables=[_table(frame)])],
         facts=[
             ("Models", ", ".join(dict.fromkeys(frame["model"]))),
@@ -176,8 +178,8 @@ def table_of(config: ContaminationConfig, cells: Sequence[Cell], records: Sequen
             ("Known non-members", ", ".join(config.known) or "none"),
             ("Seed", str(config.seed)),
         ],
-        score=f"{len(found)} of {len(cells)}",
-        metrics={"contamination/cells": len(cells), "contamination/found": len(found)},
+        score=f"{len(evident)} of {len(cells)}",
+        metrics={"contamination/cells": len(cells), "contamination/found": len(evident)},
     )
 
 
@@ -193,11 +195,11 @@ def _row(cell: Cell, record: RunRecord) -> dict[str, object]:
     return row
 
 
-def _conclusions(found: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
+def _conclusions(evident: Sequence[str], frame: pd.DataFrame, config: ContaminationConfig) -> list[Finding]:
     """The cells with evidence, and the power of those without."""
     result = f"no evidence of training in any of {len(frame)} cells; this does not show that there was none"
-    if found:
-        result = f"evidence of training in {len(found)} of {len(frame)} cells: {', '.join(found)}"
+    if evident:
+        result = f"evidence of training in {len(evident)} of {len(frame)} cells: {', '.join(evident)}"
     powers = []
     for times, word in TIMES.items():
         shares = frame[f"power_{times}"]

@@ -100,13 +100,13 @@ def _advice(config: ContaminationConfig) -> tuple[str, list[str]]:
         return advice, []
     # The training split of a benchmark is of the same kind, if the model has not read that as well.
     entry = entry_of(config.files[0])
-    known = (entry and entry.training_split) or "FILE"
+    unread = (entry and entry.training_split) or "FILE"
     command = again("contamination", config.files, config, ContaminationConfig(config.files))
     advice = (
         "A comparison with texts of the same kind on which the model cannot have been trained (--known) would show "
         "what the order alone cannot."
     )
-    return advice, [f"{command} --known {known}"]
+    return advice, [f"{command} --known {unread}"]
 
 
 def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding]:
@@ -114,19 +114,19 @@ def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding
     model = config.model.model
     table = examined.table
     verdict = examined.verdict
-    found = examined.found(config.level)
+    evidence = examined.found(config.level)
     result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
-    if found:
-        tests = ", ".join(f"{name} ({p_words(p)})" for name, p in found.items())
+    if evidence:
+        tests = ", ".join(f"{name} ({p_words(p)})" for name, p in evidence.items())
         number = table["p_holm"].count()
         result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {number} tests"
     findings = [Finding(result)]
-    if examined.powers and not found:
+    if examined.powers and not evidence:
         test = examined.strongest
         findings.append(simulated_power("data sets", examined.powers[test], test))
     findings += as_findings(_unable(table, config), AGAINST)
     # Without a difference, the share would be told of texts that may all be unread.
-    if verdict and verdict.share and INFERENCE in found:
+    if verdict and verdict.share and INFERENCE in evidence:
         share = (
             f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used texts "
             "that score like unused ones are not counted, so it may be more"
@@ -145,8 +145,10 @@ def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding
     elif not config.known:
         findings.append(Finding("without known non-members (--known) only the order was tested", AGAINST))
     untested = table[table["p"].isna()]
-    reasons = [f"{line.name} has no p-value: {line.reason}" for line in untested.itertuples(index=False)]
-    return findings + as_findings(reasons, AGAINST)
+    for line in untested.itertuples(index=False):
+        reason = f"{line.name} has no p-value: {line.reason}"
+        findings.append(Finding(reason, AGAINST))
+    return findings
 
 
 def _unable(table: pd.DataFrame, config: ContaminationConfig) -> list[str]:
@@ -166,17 +168,16 @@ def _unable(table: pd.DataFrame, config: ContaminationConfig) -> list[str]:
 def reader(examined: Examined, config: ContaminationConfig) -> Reader:
     """The answer for somebody who is no engineer."""
     model = config.model.model
-    found = examined.found(config.level)
+    evidence = examined.found(config.level)
     answer = f"There is no evidence that {model} was trained on this data set. That does not show that it was not."
-    if found:
+    if evidence:
         answer = f"The texts give evidence that {model} was trained on this data set."
     errors = _chance(examined.table["p_holm"].dropna(), config.level)
     # What would have been found matters where nothing was.
-    if examined.powers and not found:
-        shares = [
-            f"{100 * share.value:.0f} if it read them {TIMES[times]}"
-            for times, share in examined.powers[examined.strongest].items()
-        ]
+    if examined.powers and not evidence:
+        shares = []
+        for times, share in examined.powers[examined.strongest].items():
+            shares.append(f"{100 * share.value:.0f} if it read them {TIMES[times]}")
         errors.append(
             f"Of 100 such data sets that a model was trained on, about so many would have been found: "
             f"{', '.join(shares)}. This is a simulation; another model may remember more of what it read, or less."
@@ -185,11 +186,13 @@ def reader(examined: Examined, config: ContaminationConfig) -> Reader:
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
         "random orders. A model that was trained on the file finds its own order easier."
     )
-    known = "No texts on which it cannot have been trained were given, so that nothing else was compared."
+    comparison = "No texts on which it cannot have been trained were given, so that nothing else was compared."
     if config.known:
         unread = ", ".join(config.known)
-        known = f"It also read texts on which it cannot have been trained ({unread}), and the two groups were compared."
-    return Reader([answer], errors, [order, known])
+        comparison = (
+            f"It also read texts on which it cannot have been trained ({unread}), and the two groups were compared."
+        )
+    return Reader([answer], errors, [order, comparison])
 
 
 def _chance(able: pd.Series, level: float) -> list[str]:

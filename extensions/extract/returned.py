@@ -116,8 +116,9 @@ def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
     shared = _line(shared_words)
     spans: list[Span] = []
     for start, end in stretches:
-        of_stretch = _maximal(reply.words[start:end], shared, n)
-        spans += [Span(start + span.reply, places[span.work], span.length) for span in of_stretch]
+        for span in _maximal(reply.words[start:end], shared, n):
+            place = places[span.work]
+            spans.append(Span(start + span.reply, place, span.length))
     return spans
 
 

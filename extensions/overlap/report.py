@@ -110,7 +110,11 @@ class Summary:
     @property
     def classes(self) -> str:
         """How many texts have each verdict, and each class of match."""
-        verdicts = [f"{self.verdicts[name]:,} {name}" for name in VERDICTS if self.verdicts[name]]
+        verdicts = []
+        for name in VERDICTS:
+            number = self.verdicts[name]
+            if number:
+                verdicts.append(f"{number:,} {name}")
         kinds = []
         for name, meaning in KINDS.items():
             if self.kinds[name]:

@@ -108,7 +108,10 @@ def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
         if system.isfile(path):
             entries = {path: system.info(path)}
         elif system.isdir(path):
-            entries = {name: about for name, about in system.find(path, detail=True).items() if _ends(name, endings)}
+            entries = {}
+            for name, about in system.find(path, detail=True).items():
+                if _ends(name, endings):
+                    entries[name] = about
         else:
             entries = system.glob(path, detail=True)
     files = []

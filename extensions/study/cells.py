@@ -406,10 +406,16 @@ def run_cells(
     # Cells of one model follow one another, so that each is loaded once.
     ordered = sorted(cells, key=attrgetter("cell.config.model.model"))
     finished = store.finish(name, ordered, parent, partial(_run, name, study, parent, left_out))
-    results = [(cell, finished[cell.tag]) for cell in cells if cell.tag in finished]
+    results = []
+    reasons = {}
+    for cell in cells:
+        if cell.tag in finished:
+            results.append((cell, finished[cell.tag]))
+        if cell.tag in left_out:
+            reasons[cell.name] = left_out[cell.tag]
     if not results:
         raise UsageError(f"cell {cells[0].name}: {left_out[cells[0].tag]}")
-    return results, {cell.name: left_out[cell.tag] for cell in cells if cell.tag in left_out}
+    return results, reasons
 
 
 def _run(

@@ -233,7 +233,10 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
         source = {f"docstrings of {name}": version(name.replace("sklearn", "scikit-learn")) for name in PACKAGES}
     # A single batch is noisy.
     final = fmean(losses[-20:])
-    curve = [round(fmean(losses[step : step + 20]), 4) for step in range(0, len(losses), 20)]
+    curve = []
+    for step in range(0, len(losses), 20):
+        loss = fmean(losses[step : step + 20])
+        curve.append(round(loss, 4))
     # In the order in which a reader asks: what was trained, on what, and how it went.
     card = {
         "recipe": asdict(recipe),

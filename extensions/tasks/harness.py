@@ -74,11 +74,11 @@ class HarnessEntry:
 
         The model writes the answers of other tasks itself, or they have no answers.
         """
-        return [
-            Question(origin_url, _prompts(task, doc), partial(_mark, task, doc))
-            for origin_url, task, doc in self._docs()
-            if _is_marked(task)
-        ]
+        questions = []
+        for origin_url, task, doc in self._docs():
+            if _is_marked(task):
+                questions.append(Question(origin_url, _prompts(task, doc), partial(_mark, task, doc)))
+        return questions
 
 
 def entry(place: str) -> HarnessEntry | None:
@@ -100,7 +100,11 @@ def _prompts(task: Any, doc: Doc) -> list[Prompt]:
     # An answer without alternatives is one request.
     if not isinstance(requests, list):
         requests = [requests]
-    return [Prompt(answer, context) for context, answer in (request.args for request in requests)]
+    prompts = []
+    for request in requests:
+        context, answer = request.args
+        prompts.append(Prompt(answer, context))
+    return prompts
 
 
 def _mark(task: Any, doc: Doc, answers: Sequence[TokenStats]) -> float:
