@@ -477,9 +477,9 @@ def _curve(study: Study, measured: pd.DataFrame, title: str) -> Figure:
         hidden.add("detector")
     hidden.add(study.x)
     axes = [axis for axis in study.rows + study.columns if axis not in hidden]
-    panels = {}
+    panels: dict[str, dict[str, list[Estimate | float]]] = {}
     for metric, of_metric in measured.groupby("metric", sort=False):
-        panels[metric] = _lines(study, of_metric, axes)
+        panels[str(metric)] = _lines(study, of_metric, axes)
     # Numbers over two powers of ten would lie on one another.
     lowest = min(x)
     x_log = lowest > 0 and max(x) / lowest >= 100
