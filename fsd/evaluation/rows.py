@@ -142,13 +142,14 @@ class Evaluation(pd.DataFrame):
         return pd.DataFrame
 
     def wide(self) -> pd.DataFrame:
-        """One row per detector: AUC of base and FSD, gain, and TPR of the FSD at 5 % FPR, each with its interval."""
+        """One row per detector: AUC and TPR at 5 % FPR, of base and FSD, and the gain in AUC, each with its interval."""
         rows = by_key(pd.DataFrame(self))
         columns = {
             "base AUC": ("base", "auc"),
             "FSD AUC": ("fsd", "auc"),
             "gain": ("", "auc_gain"),
-            "TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
+            "base TPR at 5 % FPR": ("base", "tpr_at_5fpr"),
+            "FSD TPR at 5 % FPR": ("fsd", "tpr_at_5fpr"),
         }
         detectors = self["detector"].unique()
         wide = pd.DataFrame(index=pd.Index(detectors, name="detector"))
