@@ -142,7 +142,7 @@ class Evaluation(pd.DataFrame):
         return pd.DataFrame
 
     def wide(self) -> pd.DataFrame:
-        """One row per detector: AUC and TPR at 5 % FPR, of base and FSD, and the gain in AUC, each with its interval."""
+        """One row per detector: AUC and TPR at 5 % FPR of base and FSD, and the gain in AUC, each with its interval."""
         rows = by_key(pd.DataFrame(self))
         columns = {
             "base AUC": ("base", "auc"),
