@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from fsd.api import OptionalPath, counted
+from fsd.api import OptionalPath, counted, tracking
 from pipelines.api import Job, Stated, check_new_folder, check_path, command, new_folder, show, stage, write_file
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class BundleConfig:
     """A finished run, and the bundle to be made of it."""
 
     run_id: Annotated[Positional[str], arg(metavar="RUN")]
-    """Id of a finished run, as the command printed it, or runs:/ID."""
+    """Id of a finished run, as the command printed it, runs:/ID, or the version that it registered, models:/NAME/V."""
     out: OptionalPath = None
     """New folder, or a file that ends in .zip. Default: the folder evidence-RUN."""
     without_texts: FlagCreatePairsOff[bool] = False
@@ -41,12 +41,14 @@ def prepare(config: BundleConfig) -> Job:
     """Fetch the run, and check that its inputs are still what they were."""
     from extensions.bundle.making import Source
 
-    out = Path(config.out or f"evidence-{config.run_id.removeprefix('runs:/').strip('/')[:8]}")
+    version = tracking.version_info(config.run_id)
+    run_id = version.run_id if version else config.run_id
+    out = Path(config.out or f"evidence-{run_id.removeprefix('runs:/').strip('/')[:8]}")
     if out.suffix.lower() == ".zip":
         check_path(out)
     else:
         check_new_folder(out)
-    source = Source.fetched(config.run_id)
+    source = Source.fetched(run_id)
     source.check_inputs()
     command = source.provenance.command
     reads = {"run": Stated(f"{source.run}: {command}", {"id": source.run, "command": command})}

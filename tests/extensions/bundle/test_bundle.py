@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from extensions.bundle.checking import Bundle
+from extensions.bundle.command import BundleConfig, prepare
 from extensions.bundle.manifest import Difference, differences
 from extensions.bundle.protocol import Protocol, check
 from extensions.bundle.provenance import settings_in
 from extensions.bundle.quotations import Quotations
 from fsd import tracking
 from fsd.errors import UsageError
+from fsd.tracking.store import open_store
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 TEST = "contamination new.jsonl --model {tiny} --device cpu --cache none --orders 3 --report-for reader"
@@ -86,6 +88,14 @@ def test_a_bundle_holds_the_run_and_what_it_read_and_verifies(made: Made, run_co
     printed = run_command(f"verify {made.bundle()} --sha256 {made.sha256}")
     assert printed.startswith(f"nothing was altered: {len(paths)} files")
     assert "the run is that of the protocol" in printed
+
+
+def test_a_version_stands_for_the_run_that_registered_it(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made.folder)
+    client = open_store().client
+    client.create_registered_model("fsd-x")
+    client.create_model_version("fsd-x", "nowhere", made.run)
+    assert prepare(BundleConfig("models:/fsd-x/1")).writes == [Path(f"evidence-{made.run[:8]}")]
 
 
 def test_every_file_that_is_changed_is_found(copy: Path) -> None:
