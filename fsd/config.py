@@ -62,7 +62,8 @@ class DataConfig:
     """Texts and their split."""
 
     domain: str = "arxiv"
-    """Domain of the texts; part of the names of the experiment and of the registered model, fsd-<domain>."""
+    """Domain of the texts, any name for your own; part of the names of the experiment and of the registered model,
+    fsd-<domain>. Without --data it must be arxiv or wikipedia."""
     data: OptionalPaths = ()
     """Files (JSONL, CSV, Parquet), or folders of them, with text (or messages, or prompt and completion), label (1
     member, 0 non-member), group, date, period. A folder of `save_to_disk` is read, too; a published benchmark is

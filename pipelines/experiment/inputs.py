@@ -57,9 +57,8 @@ def with_embedded_model(config: FSDConfig) -> FSDConfig:
 
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain."""
-    # Both are checked before anything is read.
+    # Checked before anything is read.
     cutoff = splitting.parse_cutoff(data.cutoff)
-    domain = domains.load(data.domain)
     corpus = embedded.CORPORA.get(data.domain)
     if data.members or data.nonmembers:
         labelled = _sides(data)
@@ -72,9 +71,13 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
             f"domain {data.domain} must come with --data FILE, or with --model for its published benchmark; "
             f"embedded models have texts of {' and '.join(embedded.CORPORA)} only"
         )
-    elif not domain.benchmark:
-        raise UsageError(f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own")
     else:
+        # Texts of one's own may be of any domain.
+        domain = domains.load(data.domain)
+        if not domain.benchmark:
+            raise UsageError(
+                f"domain {data.domain} must come with --data FILE; it has no published benchmark of its own"
+            )
         locate(model.model, model.revision)  # a missing model is reported before its benchmark is downloaded
         labelled = _published([domain.benchmark], model)
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
