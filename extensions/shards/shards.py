@@ -142,9 +142,10 @@ def agreed(folder: Path, plan: Manifest, model: Mapping[str, str]) -> str:
     if existing:
         existing.refuse_other(job, folder)
     plan = plan._replace(job=job)
-    # Another process of this job that begins now writes the same.
-    content = json.dumps(plan._asdict())
-    write_file(folder / MANIFEST, partial(Path.write_text, data=content, encoding="utf-8"))
+    if plan != existing:
+        # Another process of this job that begins now writes the same.
+        content = json.dumps(plan._asdict())
+        write_file(folder / MANIFEST, partial(Path.write_text, data=content, encoding="utf-8"))
     return plan.key
 
 

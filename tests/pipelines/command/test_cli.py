@@ -27,7 +27,10 @@ from pipelines.detect.__main__ import DetectConfig
 
 FOLDER = Path(__file__).parents[3] / "pipelines"
 PIPELINES = sorted(
-    [*(path.stem for path in FOLDER.glob("[a-z]*.py")), *(path.parent.name for path in FOLDER.glob("*/__main__.py"))]
+    [
+        *(path.stem for path in FOLDER.glob("[a-z]*.py") if path.stem != "api"),
+        *(path.parent.name for path in FOLDER.glob("*/__main__.py")),
+    ]
 )
 
 
