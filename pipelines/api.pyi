@@ -18,6 +18,7 @@ from pipelines.command.job import byte_size as byte_size
 from pipelines.command.job import files as files
 from pipelines.command.job import names as names
 from pipelines.command.job import on_this_machine as on_this_machine
+from pipelines.command.output import TABLE_SUFFIXES as TABLE_SUFFIXES
 from pipelines.command.output import check_new_folder as check_new_folder
 from pipelines.command.output import check_parent as check_parent
 from pipelines.command.output import check_path as check_path

@@ -31,7 +31,7 @@ from fsd.api import (
     progress,
     read_json,
 )
-from pipelines.api import Job, RowWork, Stated, Worker, files, show, stage, write_file
+from pipelines.api import TABLE_SUFFIXES, Job, RowWork, Stated, Worker, files, show, stage, write_file
 
 # Version of the manifest.
 FORMAT = 1
@@ -172,8 +172,9 @@ def job(work: RowWork) -> Job | None:
     """The job of a command whose output is a folder of shards; None if it is a file."""
     options: ShardConfig = work.config.shards
     out = Path(work.config.out or "none.csv")
-    # A name with a dot is that of a folder if there is one.
-    if out.suffix and not out.is_dir():
+    # "." has no name; a name with a dot is that of a folder if there is one, unless it ends as a table does.
+    is_table = out.suffix.lower() in TABLE_SUFFIXES
+    if not out.name or is_table or (out.suffix and not out.is_dir()):
         if options != ShardConfig():
             raise UsageError(f"out must be a folder where shards are asked for; got {work.config.out}")
         return None
