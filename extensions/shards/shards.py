@@ -173,8 +173,7 @@ def job(work: RowWork) -> Job | None:
     options: ShardConfig = work.config.shards
     out = Path(work.config.out or "none.csv")
     # "." has no name; a name with a dot is that of a folder if there is one, unless it ends as a table does.
-    is_table = out.suffix.lower() in TABLE_SUFFIXES
-    if not out.name or is_table or (out.suffix and not out.is_dir()):
+    if not out.name or out.suffix.lower() in TABLE_SUFFIXES or (out.suffix and not out.is_dir()):
         if options != ShardConfig():
             raise UsageError(f"out must be a folder where shards are asked for; got {work.config.out}")
         return None
