@@ -113,7 +113,7 @@ def test_when_the_server_dies_in_training_nothing_is_computed_twice(job, work, s
 
 @pytest.mark.slow
 def test_a_killed_job_is_continued_to_the_same_numbers(tmp_path: Path, root: Path) -> None:
-    options = ["--commands", "run", "--signals", "KILL", "--moments", "second epoch saved"]
+    options = ["--commands", "run", "--signals", "KILL", "--moments", "training step 7"]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.kills", *options],
         cwd=root,
