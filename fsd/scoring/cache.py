@@ -39,9 +39,8 @@ BUSY_SECONDS = 30
 TOUCH_SECONDS = 3600
 
 # The tables of earlier versions had other columns.
+OLD = "DROP TABLE IF EXISTS statistics; DROP TABLE IF EXISTS results;"
 SCHEMA = """
-DROP TABLE IF EXISTS statistics;
-DROP TABLE IF EXISTS results;
 CREATE TABLE IF NOT EXISTS answers (
     model TEXT NOT NULL, prompt BLOB NOT NULL, used INTEGER NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (model, prompt)
@@ -280,7 +279,8 @@ class SQLiteStore:
         try:
             db.execute("PRAGMA page_size = 16384")  # for rows of some kilobytes
             db.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last rows, which are computed again
-            db.executescript(SCHEMA)
+            # Without a limit, the file is the user's own, and its answers were paid for.
+            db.executescript(SCHEMA if self.limit is None else OLD + SCHEMA)
         except sqlite3.Error:
             db.close()
             raise

@@ -250,6 +250,17 @@ def test_the_tables_of_earlier_versions_are_dropped(store):
     assert execute(store, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("answers",)]
 
 
+def test_answers_that_were_paid_for_are_not_dropped(store):
+    store.file.parent.mkdir()
+    for name in ("statistics", "results"):
+        execute(store, f"CREATE TABLE {name} (model, prompt, used, data)")
+        execute(store, f"INSERT INTO {name} VALUES ('of an API', 'a text', 0, 'an answer')")
+    kept = reopened(store, limit=None, required=True)
+    assert computed(kept) == PROMPTS[:3]
+    assert computed(kept) == []
+    assert execute(store, "SELECT data FROM statistics UNION ALL SELECT data FROM results") == [("an answer",)] * 2
+
+
 def test_a_required_file_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("a text of somebody's\n" * 100)
