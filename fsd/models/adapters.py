@@ -113,7 +113,7 @@ def _adapted(language_model: LanguageModel, folder: Path, config: Any) -> Langua
         language_model.intact = _places(base) == weights
         name = language_model.identity.id
         raise UsageError(
-            f"adapter must fit its base {name!r}; {folder} does not: {shorten(str(error), 220)}; {WHOLE}"
+            f"adapter must fit its base {name!r}; {folder} does not: {shorten(str(error) or repr(error), 300)}; {WHOLE}"
         ) from error
     tuned = as_it_is(replace(language_model, model=network))
     with torch.inference_mode(), network.disable_adapter():

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_a_base_that_an_adapter_changed_gives_no_number_and_no_key(tiny, adapter
             use()
 
 
-def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
+def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path, monkeypatch):
     model = load(str(tiny))
     model.model.train()
     cases: list[tuple[str, str | None, str]] = [
@@ -174,11 +175,16 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path):
     grown = changed(adapter, tmp_path / "grown") / WEIGHTS
     save_file({name: weight.repeat(2, 1) for name, weight in load_file(grown).items()}, grown)
     folders.append((lacking.parent, r"adapter must fit its base .* missing adapter keys"))
-    folders.append((grown.parent, r"adapter must fit its base .*: size mismatch for .*--tuned"))
+    folders.append(
+        (grown.parent, r"adapter must fit its base .*: size mismatch .* current model is torch.Size.*--tuned")
+    )
     for folder, message in folders:
         with pytest.raises(UsageError, match=message) as caught:
             attach(model, folder)
         assert "\n" not in str(caught.value)
+    monkeypatch.setattr("fsd.models.adapters._loaded", MagicMock(side_effect=AssertionError))
+    with pytest.raises(UsageError, match=r"does not: AssertionError\(\); "):
+        attach(model, adapter)
     assert not model.base.training
     assert not model.adapted
 
