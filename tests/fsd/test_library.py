@@ -224,6 +224,9 @@ def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
         detector.score_samples(unseen)
     with pytest.raises(UsageError, match="got one string"):
         detector.score_samples(test[0])
+    clone(detector).set_params(model=detector.model_).fit(test)
+    with pytest.raises(UsageError, match="the model must have the adapter of fit; it was fine-tuned again"):
+        detector.score_samples(test)
     assert fsd.__version__
 
 
