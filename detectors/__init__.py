@@ -37,11 +37,14 @@ def load(name: str, /, **settings: Any) -> Detector:
     """Load a detector by name; `settings` override the paper's defaults.
 
     Raises:
-        UsageError: for an unknown name or setting, or a value of another type or out of range.
+        UsageError: for an unknown name or setting, a value of another type or out of range, or a file with `SEARCH`.
     """
     if name not in names():
         raise UsageError(one_of("detector", names(), name))
     module = _module(name)
+    # As of release 0.2.0, which would be read by nobody.
+    if hasattr(module, "SEARCH"):
+        raise UsageError(f"detector {name} must say what is searched by a Setting of fsd.search_space, not by SEARCH")
     function = getattr(module, name)
     views = []
     defaults = {}

@@ -1,19 +1,17 @@
 """Con-ReCall: a prefix of members helps with another member, one of non-members disturbs it."""
 
+import math
 from typing import Annotated
 
 from fsd.search_space import Range, Setting
 from fsd.token_stats import TokenStats, loss_ratio
 
 AUTO = False
+GAMMA = Setting(Range(0.1, 1.0, step=0.1), "finite", math.isfinite)
 
 
 def con_recall(
-    text: TokenStats,
-    primed: TokenStats,
-    member_primed: TokenStats,
-    *,
-    gamma: Annotated[float, Setting(Range(0.1, 1.0, step=0.1))] = 0.5,
+    text: TokenStats, primed: TokenStats, member_primed: TokenStats, *, gamma: Annotated[float, GAMMA] = 0.5
 ) -> float:
     """Difference of two relative losses, (loss(x | P) − γ·loss(x | P_members)) / loss(x), without a unit.
 

@@ -9,7 +9,7 @@ from fsd.token_stats import TokenStats, lowest_mean
 
 NEEDS = ("std", "top")
 AUTO = False
-WINDOW = Setting(Choice((1, 3, 6)), "at least 1", lambda window: window >= 1)
+WINDOW = Setting(Choice((1, 3, 6)), "at least 1 and finite", lambda window: 1 <= window < float("inf"))
 
 
 def gap_k(text: TokenStats, *, k: Share = 0.2, window: Annotated[int, WINDOW] = 3) -> float:

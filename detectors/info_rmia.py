@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from fsd.search_space import Choice, Setting, Share
+from fsd.search_space import Choice, Share, among
 from fsd.token_stats import PairStats, lowest_mean
 
 MODELS = ("target", "reference")
-UNDER = Setting(Choice(MODELS), "target or reference", MODELS.__contains__)
+UNDER = among(MODELS, Choice(MODELS))
 
 
 def info_rmia(difference: PairStats, *, k: Share = 1.0, under: Annotated[str, UNDER] = "target") -> float:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from inspect import get_annotations
 from typing import Annotated, Any
 
 import numpy as np
@@ -120,7 +121,8 @@ Share = Annotated[float, Setting(Range(0.05, 1.0, step=0.05), "in (0, 1]", is_sh
 def declared(function: Callable[..., float]) -> dict[str, Setting]:
     """What the annotations of a detector function say of its settings."""
     settings = {}
-    for name, annotation in function.__annotations__.items():
+    # A file may have all annotations as strings (PEP 563).
+    for name, annotation in get_annotations(function, eval_str=True).items():
         for record in getattr(annotation, "__metadata__", ()):
             if isinstance(record, Setting):
                 settings[name] = record

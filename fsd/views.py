@@ -312,8 +312,10 @@ class Detector:
     @property
     def not_of_chats(self) -> str:
         """Why the detector is not defined for chats; "" if it is."""
-        reasons = filter(None, (form.not_of_chats for form in self.forms))
-        return next((f"{reason}, which is not defined for chats" for reason in reasons), "")
+        for form in self.forms:
+            if form.not_of_chats:
+                return f"{form.not_of_chats}, which is not defined for chats"
+        return ""
 
     def __call__(self, statistics: Mapping[str, Any]) -> float:
         """S(x) of one text from its token statistics by view name.

@@ -123,11 +123,7 @@ class Model:
         `TokenStats.typicality`, the mean log-probability of the tokens, and that of the least likely fifth of them.
         """
         scored = self.scorers[self.earlier](list(map(Prompt, texts)))
-        rows = []
-        for stats in scored:
-            least_likely = lowest_mean(stats.logp, 0.2)
-            rows.append((stats.typicality, stats.logp.mean(), least_likely))
-        return np.array(rows)
+        return np.array([(stats.typicality, stats.logp.mean(), lowest_mean(stats.logp, 0.2)) for stats in scored])
 
     def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
@@ -155,10 +151,9 @@ class Model:
             **options.pop("excluded", {}),
         }
         if any(prompt.context for prompt in prompts):
-            reason = "its prefix would take the place of the texts' own contexts"
             for detector in detectors:
                 if any(form.primed for form in detector.forms):
-                    excluded[detector.name] = reason
+                    excluded[detector.name] = "its prefix would take the place of the texts' own contexts"
         chats = chats_of(prompts)
         if chats:
             excluded |= not_of_chats(detectors)

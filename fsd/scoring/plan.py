@@ -42,10 +42,8 @@ class ScoringPlan:
     def asked(self) -> dict[str, dict[Prompt, None]]:
         """Scorer of the base model → the prompts that it reads, each once, even if two views of a text are the same."""
         asked: dict[str, dict[Prompt, None]] = {}
-        names: set[str] = set()
-        for detector in self.detectors:
-            names.update(detector.views)
-        for view in sorted(map(View.named, names)):
+        views = {View.named(name) for detector in self.detectors for name in detector.views}
+        for view in sorted(views):
             if view.reader == "base":
                 prompts = asked.setdefault(view.scorer, {})
                 for prompt in self.prompts:

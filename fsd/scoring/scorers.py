@@ -14,7 +14,7 @@ from fsd.errors import at_least
 from fsd.net.hub import EMBEDDED, EMBEDDED_TWIN, default_folder, locate
 from fsd.scoring.cache import FILE, SQLiteStore, memoized, model_key
 from fsd.token_stats import FloatArray, Prompt, Prompts, Scorer, TokenIds, Tokenize, chats_of, texts_of
-from fsd.views import FORMS, Draws
+from fsd.views import DRAWS, FORMS, Draws
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel
@@ -31,11 +31,7 @@ TABLE = "frequencies.npz"
 def draws(config: ModelConfig) -> dict[str, Draws]:
     """How texts are continued, by form."""
     at_least(1, samples=config.samples)
-    ways = {}
-    for name, form in FORMS.items():
-        if form.draws:
-            ways[name] = form.draws._replace(samples=config.samples or form.draws.samples)
-    return ways
+    return {form: way._replace(samples=config.samples or way.samples) for form, way in DRAWS.items()}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import itertools
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Annotated
 
 import numpy as np
@@ -56,6 +56,14 @@ class FakePairScorer:
 
 STATES = ("base", "tuned")
 POWER = Setting(Range(0.5, 2.0), "above 0", lambda power: power > 0)
+LATE = """
+from __future__ import annotations
+from fsd.search_space import Share
+from fsd.token_stats import TokenStats
+
+def late(text: TokenStats, *, k: Share = 0.2) -> float:
+    return float(text.logp.mean())
+"""
 TEXTS = ["One two three", "Four five", "Six seven eight nine"]
 KNOWN = [Prompt("Ten eleven"), Prompt("Twelve")]
 UNREAD = [Prompt("Sixteen seventeen eighteen"), Prompt("Nineteen twenty")]
@@ -288,6 +296,21 @@ def test_a_new_view_and_a_new_setting_are_one_record_each(monkeypatch):
     answer = engine.score_texts(["one two", "a"], [detector], scorers)
     assert scorers["base"].prompts == [*map(Prompt, ("one two", "a", "two one", "a"))]
     assert answer.columns[Score("backwards", "fsd")].tolist() == [0, 0]
+
+
+def test_a_detector_of_somebody_s_own_loses_nothing_without_a_word(monkeypatch):
+    """With annotations as strings, and with the search space of release 0.2.0."""
+    monkeypatch.setattr(detectors, "names", lambda: ("late", "early"))
+    late = ModuleType("detectors.late")
+    exec(LATE, late.__dict__)
+    monkeypatch.setitem(sys.modules, "detectors.late", late)
+    assert set(detectors.load("late").search) == {"k"}
+    with pytest.raises(UsageError, match=r"^late\.k must be in \(0, 1\]; got 5"):
+        detectors.load("late", k=5)
+    early = SimpleNamespace(early=late.late, SEARCH={"k": Range(0.1, 1.0)})
+    monkeypatch.setitem(sys.modules, "detectors.early", early)
+    with pytest.raises(UsageError, match=r"^detector early must say what is searched by a Setting of fsd"):
+        detectors.load("early")
 
 
 def test_what_cannot_be_computed_is_named_with_its_reason():
