@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from inspect import get_annotations
 from typing import Annotated, Any
 
 import numpy as np
@@ -121,8 +120,11 @@ Share = Annotated[float, Setting(Range(0.05, 1.0, step=0.05), "in (0, 1]", is_sh
 def declared(function: Callable[..., float]) -> dict[str, Setting]:
     """What the annotations of a detector function say of its settings."""
     settings = {}
-    # A file may have all annotations as strings (PEP 563).
-    for name, annotation in get_annotations(function, eval_str=True).items():
+    for name in function.__kwdefaults__ or ():
+        annotation = function.__annotations__.get(name)
+        # A file may have all of them as strings (PEP 563); those of views may be of names that are not imported.
+        if isinstance(annotation, str):
+            annotation = eval(annotation, function.__globals__)
         for record in getattr(annotation, "__metadata__", ()):
             if isinstance(record, Setting):
                 settings[name] = record

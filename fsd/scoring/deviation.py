@@ -113,8 +113,7 @@ class ViewStatistics:
             scorer = scorers[view.scorer]
             with bar_title(view.form):
                 if form.common:
-                    common = getattr(inputs, view.form).score_with(scorer)
-                    columns[view] = [common] * len(prompts)
+                    columns[view] = [getattr(inputs, view.form).score_with(scorer)] * len(prompts)
                     continue
                 rows = score_rows(scorer, copies[view.form])
             # A detector that reads copies reads the text, too.
@@ -134,8 +133,7 @@ class ViewStatistics:
         return self._scores(detector, state)
 
     def _scores(self, detector: Detector, state: str) -> FloatArray:
-        scores = [detector(views) for views in self._rows(detector, state)]
-        return np.array(scores, float)
+        return np.array([detector(views) for views in self._rows(detector, state)], float)
 
     def fallbacks(self, detector: Detector, state: str) -> Counter[str]:
         """Name of a fallback → number of texts whose score in that state is this fallback."""
@@ -165,7 +163,7 @@ def _with_unchanged(rows: list[list[Any]], copies: Sequence[list[Prompt]], promp
 def _halves_of(view: View, pairs: Sequence[Any]) -> dict[View, list[Any]]:
     """The statistics of each model alone that a view of two models gives; none for other views."""
     # A text that is longer than one of the contexts is read otherwise by a model alone.
-    if not view.halves or not all(pair.alone for pair in pairs):
+    if not (view.halves and all(pair.alone for pair in pairs)):
         return {}
     target, reference = view.halves
     return {target: [pair.target for pair in pairs], reference: [pair.reference for pair in pairs]}

@@ -56,9 +56,7 @@ class ScoringPlan:
         states = STATES if "tuned" in self.scorers else ("base",)
         views = needed_views(self.detectors, states)
         # A pass over two models gives the statistics of each alone, too.
-        covered: set[View] = set()
-        for view in views:
-            covered.update(view.halves)
+        covered = {half for view in views for half in view.halves}
         counts = Counter[str]()
         for view in views:
             if view not in covered:

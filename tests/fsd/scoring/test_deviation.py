@@ -58,8 +58,10 @@ STATES = ("base", "tuned")
 POWER = Setting(Range(0.5, 2.0), "above 0", lambda power: power > 0)
 LATE = """
 from __future__ import annotations
+from typing import TYPE_CHECKING
 from fsd.search_space import Share
-from fsd.token_stats import TokenStats
+if TYPE_CHECKING:
+    from fsd.token_stats import TokenStats
 
 def late(text: TokenStats, *, k: Share = 0.2) -> float:
     return float(text.logp.mean())
