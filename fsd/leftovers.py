@@ -1,7 +1,4 @@
-"""Files that are whole or not at all, and temporary folders: a later process removes those of a killed one.
-
-A killed training leaves checkpoints for its rerun, which `fsd.models.finetuning` knows.
-"""
+"""Files that are whole or not at all, and temporary folders: a later process removes those of a killed one."""
 
 import contextlib
 import os
