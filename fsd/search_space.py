@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
@@ -119,12 +120,11 @@ Share = Annotated[float, Setting(Range(0.05, 1.0, step=0.05), "in (0, 1]", is_sh
 @cache
 def declared(function: Callable[..., float]) -> dict[str, Setting]:
     """What the annotations of a detector function say of its settings."""
+    annotations = {name: function.__annotations__.get(name) for name in function.__kwdefaults__ or ()}
+    # A file may have all of them as strings (PEP 563); those of views may be of names that are not imported.
+    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
     settings = {}
-    for name in function.__kwdefaults__ or ():
-        annotation = function.__annotations__.get(name)
-        # A file may have all of them as strings (PEP 563); those of views may be of names that are not imported.
-        if isinstance(annotation, str):
-            annotation = eval(annotation, function.__globals__)
+    for name, annotation in hints.items():
         for record in getattr(annotation, "__metadata__", ()):
             if isinstance(record, Setting):
                 settings[name] = record
