@@ -80,30 +80,24 @@ def in_order(long: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
     """A table whose labels stay in the order of the cells, where a pivot would sort them as words."""
     ordered = long.copy()
     for axis in axes:
-        if pd.api.types.is_string_dtype(ordered[axis]):
+        if pd.api.types.is_string_dtype(ordered[axis].dtype):
             ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
     return ordered
 
 
-def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value: str = "text") -> pd.DataFrame:
-    """A long table with a column for each label in `columns`, in the order of the cells; NaN where there is none.
+def pivot(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], value: str) -> pd.DataFrame:
+    """A long table with a row for each label in `rows` and a column for each in `columns`; NaN where there is none.
 
     Nested headings are one line, in which an empty label is left out.
     """
-    ordered = long.copy()
-    for axis in [*rows, *columns]:
-        # Words stay in the order of the cells, where a pivot would sort them.
-        if not pd.api.types.is_numeric_dtype(ordered[axis]) and not isinstance(
-            ordered[axis].dtype, pd.CategoricalDtype
-        ):
-            ordered[axis] = pd.Categorical(ordered[axis], ordered[axis].unique())
+    ordered = in_order(long, [*rows, *columns])
     wide = ordered.pivot_table(value, list(rows), list(columns), "first", observed=True)
     labels = wide.columns.to_frame().to_numpy()
     wide.columns = pd.Index([" · ".join(filter(None, map(str, levels))) for levels in labels])
-    return wide.reset_index()
+    return wide
 
 
 def pivoted(long: pd.DataFrame, rows: Sequence[str], columns: Sequence[str], **options: Any) -> Table:
     """The same of texts, as a table with dashes where there is none."""
-    wide = pivot(long, rows, columns).astype(object).fillna("–").astype(str)
+    wide = pivot(long, rows, columns, "text").reset_index().astype(object).fillna("–").astype(str)
     return plain(list(map(str, wide)), wide.to_numpy().tolist(), words=range(len(rows)), **options)

@@ -204,14 +204,14 @@ def arrange(study: Study, measured: pd.DataFrame) -> pd.DataFrame:
 def frame(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     """The table with plain numbers, next to them the paper's where they are known."""
     values = pivot(table, study.rows, study.columns, "value").round(4)
-    # A column without any number of the paper is left out by the pivot.
-    paper = pivot(table, study.rows, study.columns, "paper")
+    # A row or a column without any number of the paper is left out by the pivot.
+    paper = pivot(table, study.rows, study.columns, "paper").reindex(values.index)
     columns = {}
     for name in values:
         columns[name] = values[name]
-        if name in paper and name not in study.rows:
+        if name in paper:
             columns[f"{name} (paper)"] = paper[name]
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).reset_index()
 
 
 def layout(study: Study, table: pd.DataFrame) -> Table:

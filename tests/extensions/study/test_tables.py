@@ -112,6 +112,16 @@ def test_numbers_of_the_paper_are_shown_for_the_same_model_texts_and_method():
         assert "paper" not in last_line(grid, [result({"method": "LoRA"}, metrics, **other)])
 
 
+def test_numbers_of_the_paper_stay_in_their_row_beside_one_without():
+    specs = (DetectorSpec("loss"), DetectorSpec("zlib"))
+    grid = study(
+        detectors=specs, axes=(), columns=("state",), paper={("a/b", "wikimia", "zlib", "", "base", "auc"): 0.6}
+    )
+    cell = result({}, {"auc/loss.base": 0.7, "auc/zlib.base": 0.5})
+    printed = tables.frame(grid, arranged(grid, [cell])).set_index("detector")["base (paper)"]
+    assert printed.fillna(0).to_dict() == {"loss": 0, "zlib": 0.6}
+
+
 def test_settings_of_a_detector_tell_the_papers_numbers_apart():
     caps = tuple(DetectorSpec("dc_pdd", {"cap": cap}, f"a = {cap:g}") for cap in (0.01, 10.0))
     paper = {("a/b", "wikimia", "dc_pdd", "a = 10", "base", "auc"): 0.6}
