@@ -91,11 +91,11 @@ class Inputs(NamedTuple):
         if self.rejected:
             return preferences.of_pairs(scored), preferences.DETECTORS
         asked = {detector.name for detector in load_detectors(detection)}
-        columns = {}
-        for score, column in scored.columns.items():
-            wanted = score.state == "base" or score.detector in asked
-            if wanted:
-                columns[score] = column
+        columns = {
+            score: column
+            for score, column in scored.columns.items()
+            if score.state == "base" or score.detector in asked
+        }
         return replace(scored, columns=columns), [detector for detector in plan.detectors if detector.name in asked]
 
 

@@ -95,11 +95,7 @@ def protocol(command: str, settings: Settings, inputs: Sequence[Input], weights:
         hashes = [file.sha256 for file in entry.files] or [entry.name]
         texts.setdefault(entry.flag, []).extend(hashes)
     as_json = json.loads(json.dumps(settings, default=str))
-    fixed = {}
-    for name, value in as_json.items():
-        elsewhere = name in ELSEWHERE or name in texts
-        if not elsewhere:
-            fixed[name] = value
+    fixed = {name: value for name, value in as_json.items() if name not in ELSEWHERE | texts.keys()}
     level = INTERVAL_LEVEL
     if command in LEVELS:
         level = settings[LEVELS[command]]

@@ -84,11 +84,7 @@ def equal_sets(suspect: Sequence[str], nonmembers: Sequence[str], sets: int, *, 
     order = rng.permutation(len(nonmembers))
     drawn = [suspect[index] for index in rng.permutation(len(suspect))[:size]]
     unread = [nonmembers[index] for index in order[: size * sets]]
-    equal = [drawn]
-    for start in range(0, size * sets, size):
-        end = start + size
-        equal.append(unread[start:end])
-    return equal
+    return [drawn, *(unread[start : start + size] for start in range(0, size * sets, size))]
 
 
 def codec(texts: Sequence[str], scorer: Scorer, *, shots: int = 2, seed: int = 0) -> float:
