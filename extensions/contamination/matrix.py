@@ -29,9 +29,12 @@ from fsd.api import (
     entry_of,
     flags,
     holm,
+    load_tokenizer,
+    model_size,
     note,
     read_otherwise,
     tracking,
+    weights_file,
 )
 from pipelines.api import (
     TIMES,
@@ -81,8 +84,17 @@ def prepare(config: ContaminationConfig) -> Job:
         parts=lambda: jobs,
         notes=[*notes, f"{len(cells)} cells; those that an earlier run has finished are not computed again"],
         asked=partial(_cost, cells[: len(files)]),
-        checks=[job.check for job in jobs[len(files) :: len(files)]],
+        checks=[partial(_check_later, job) for job in jobs[len(files) :: len(files)]],
     )
+
+
+def _check_later(job: Job) -> None:
+    """Refuse a model that could not be opened once those before it are computed."""
+    job.check()
+    model = job.model
+    # The tokenizer of one that is not here yet is read after its download.
+    if model and model_size(model.model, model.revision) and not weights_file(model.model):
+        load_tokenizer(model.model, revision=model.revision)
 
 
 def of_cell(config: ContaminationConfig, model: str, file: str) -> ContaminationConfig:

@@ -159,9 +159,16 @@ def test_what_cannot_be_a_table_is_refused(config) -> None:
         matrix.prepare(replace(config, files=("a.jsonl", "few.jsonl")))
 
 
-def test_a_later_model_is_checked_before_the_first_is_computed(config, tiny: Path) -> None:
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("model.safetensors", "weights must be a whole safetensors file; bad/model"),
+        ("tokenizer_config.json", "model 'bad' must be a whole causal language model"),
+    ],
+)
+def test_a_later_model_is_checked_before_the_first_is_computed(config, tiny: Path, file: str, message: str) -> None:
     shutil.copytree(tiny, "bad")
-    Path("bad/model.safetensors").write_text("")
+    Path("bad", file).write_text("")
     job = matrix.prepare(replace(config, models=(str(tiny), "bad")))
-    with pytest.raises(UsageError, match="weights must be a whole safetensors file; bad/model"):
+    with pytest.raises(UsageError, match=message):
         job.check()

@@ -274,11 +274,14 @@ def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
 
 
 @pytest.mark.slow
-def test_a_printed_command_for_books_runs(root, books, tiny):
-    config = StudyConfig("surp-t2", scale="full", model=(str(tiny),), data=(books,), device="cpu")
+@pytest.mark.parametrize("name", ["surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"])
+def test_the_printed_commands_for_books_run(name, root, books, tiny):
+    flags = printed_for_books(root)[name]
+    config = StudyConfig(name, scale=flags[1], model=(str(tiny),), data=(books,), device="cpu")
     prepare(config).plan()
     prepare(config).run()
-    (record,) = parents(study="surp-t2")
+    (record,) = parents(study=name)
     table = pd.read_csv(tracking.fetch_artifact(record.id, "cells.csv"))
     assert table["value"].notna().all()
-    assert table.query("detector == 'loss'")["value"].nunique() == 3
+    if name == "surp-t2":
+        assert table.query("detector == 'loss'")["value"].nunique() == 3
