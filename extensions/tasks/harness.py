@@ -7,6 +7,7 @@ TASK is a task, a group of tasks, or a YAML file that declares one. Needs the ex
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,10 +38,12 @@ class HarnessEntry:
 
     @property
     def training_split(self) -> str:
-        """The entry of the training split; "" if there is none, or this is one."""
-        if self.split_of or not all(task.has_training_docs() for task in self._tasks.values()):
-            return ""
-        return self.entry + TRAIN
+        """The entry of the training split; "" if there is none, this is one, or it cannot be loaded any more."""
+        # It is asked for at the end of a command, whose results must not be lost.
+        with suppress(UsageError):
+            if not self.split_of and all(task.has_training_docs() for task in self._tasks.values()):
+                return self.entry + TRAIN
+        return ""
 
     @cached_property
     def _tasks(self) -> Mapping[str, Any]:

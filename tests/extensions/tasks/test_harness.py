@@ -178,3 +178,11 @@ def test_contamination_compares_the_test_with_the_training_split(task, tiny, cap
     _, commands = _advice(ContaminationConfig((entry,), model=ModelConfig("m")))
     assert commands == [f"fsd contamination {entry} --model m --known {entry}:train"]
     assert not harness.entry(task("choices", training=False)).training_split
+
+
+def test_a_task_that_cannot_be_loaded_any_more_has_no_training_split(monkeypatch) -> None:
+    def unreachable(name: str) -> None:
+        raise UsageError("the hub cannot be reached")
+
+    monkeypatch.setattr(harness, "_tasks", unreachable)
+    assert harness.entry("lm-eval:arc_easy").training_split == ""
