@@ -44,7 +44,7 @@ def report(audit: Audit, config: AuditConfig, fingerprint: str, word: str) -> Re
     summary = audit.summary
     judged = audit.scores[audit.scores["split"] == "judged"]
     section = Section("Results", tables=[detectors_table(audit), numbers("verdicts", judged)], pictures=[_roc(audit)])
-    facts = {"Base": base, "Fine-tuned model": config.name, "Texts": ", ".join(config.data), "Seed": str(config.seed)}
+    facts = {"Base": base, "Fine-tuned model": config.name, "Texts": ", ".join(config.places), "Seed": str(config.seed)}
     facts["Base weights"] = fingerprint
     return Report(
         title="Was it in the fine-tuning data?",

@@ -78,7 +78,13 @@ def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> 
     assert "fine-tuned" in fetch_artifact(run.id, "report.html").read_text()
     assert "can be distinguished from others" in capsys.readouterr().out
     # A merged model gives the numbers of its adapter; the embedded weights are half precision.
-    prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.csv")).run()
+    lines = (folder / "data.jsonl").read_text().splitlines(keepends=True)
+    for side, rows in (("members", lines[:TRAINED]), ("others", lines[TRAINED:])):
+        Path(f"{side}.jsonl").write_text("".join(rows))
+    sides = {"data": (), "members": ("members.jsonl",), "nonmembers": ("others.jsonl",)}
+    prepare(configured(folder, adapter=None, tuned=str(folder / "merged"), out="merged.csv", **sides)).run()
+    (of_sides,) = (again for again in find_runs("fsd-adapter-audit") if again.id != run.id)
+    assert "members.jsonl, others.jsonl" in fetch_artifact(of_sides.id, "report.html").read_text()
     columns = ["loss.base", "loss.tuned", "min_k.tuned"]
     merged, adapter = (pd.read_csv(file)[columns].to_numpy() for file in ("merged.csv", "scores.csv"))
     assert merged == pytest.approx(adapter, abs=5e-3)
