@@ -518,9 +518,8 @@ class Answer:
         numbers["fsd_over_base"] = results.gain and results.gain.estimate
         headline = {}
         for name, number in numbers.items():
-            key = f"headline/{name}"
             if number:
-                headline[key] = round(number.value, 4)
+                headline[f"headline/{name}"] = round(number.value, 4)
         compared = []
         if results.has_contemporaries:
             compared = [

@@ -459,8 +459,7 @@ def untrained_rows(texts: ScoredTexts, score: Score, bootstrap: Bootstrap) -> li
     # Texts that the base knows have higher scores by either model, and move less between them.
     validation_aucs = {}
     for name, column in of_base.items():
-        chosen = column[texts.chosen_on]
-        validation_aucs[name] = auc(texts.validation.member, chosen)
+        validation_aucs[name] = auc(texts.validation.member, column[texts.chosen_on])
     detector = max(validation_aucs, key=lambda name: abs(validation_aucs[name] - 0.5))
     column = of_base[detector][texts.tested]
     if validation_aucs[detector] < 0.5:

@@ -17,7 +17,7 @@ LARGE_FAMILY = 0.2
 
 def headline(answer: Answer) -> str:
     """The question, the answer, and its numbers, each with its name."""
-    verdict, _, _ = answer.judgement.answer.partition(":")
+    verdict = answer.judgement.answer.split(":")[0]
     line = f"{QUESTION} {verdict}: AUC {answer.results.auc} ({answer.results.headline_title})"
     controls = []
     if answer.of_control:

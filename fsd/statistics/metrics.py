@@ -154,12 +154,6 @@ def _counts(member: BoolArray, values: FloatArray) -> tuple[IntArray, IntArray, 
     return hits, ends + 1 - hits, thresholds[ends]
 
 
-def tpr_at_fpr(labels: ArrayLike, scores: ArrayLike, fpr: float) -> float:
-    """The largest TPR among thresholds whose FPR is at most `fpr` (0..1), never interpolated."""
-    alarms, hits, _ = roc(labels, scores)
-    return float(hits[alarms <= fpr + FPR_SLACK].max())
-
-
 def best_thresholds(labels: ArrayLike, scores: ArrayLike) -> FloatArray:
     """(K,) all ε, falling, that maximise accuracy when score ≥ ε means member (FSD §3.2), each between two scores."""
     member, values = checked_scores(labels, scores)

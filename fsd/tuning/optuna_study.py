@@ -39,6 +39,7 @@ STALE_RETRIES = 2
 MAX_FAILURES = 10
 """Consecutive failed trials after which a process stops."""
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+ENDED = (*FINISHED, TrialState.FAIL)
 PRUNERS = {
     "median": optuna.pruners.MedianPruner,
     "hyperband": optuna.pruners.HyperbandPruner,
@@ -268,8 +269,9 @@ def run_trials(task: Task, name: str, config: TuneConfig, deadline: float | None
 
 def _stop_if_useless(study: optuna.Study, _: FrozenTrial) -> None:
     """Stop trials that keep failing, and a worker whose command was killed, which would go on unseen."""
-    latest = study.get_trials(deepcopy=False)[-MAX_FAILURES:]
-    useless = len(latest) == MAX_FAILURES and all(trial.state == TrialState.FAIL for trial in latest)
+    # Those that other workers have begun say nothing yet.
+    latest = study.get_trials(deepcopy=False, states=ENDED)[-MAX_FAILURES:]
+    useless = [trial.state for trial in latest] == [TrialState.FAIL] * MAX_FAILURES
     parent = parent_process()
     if useless or (parent is not None and not parent.is_alive()):
         study.stop()

@@ -147,8 +147,7 @@ class Calibration:
         calibrated = {source: self.of(source) for source in self.judged}
         sources = []
         for source, calibration in calibrated.items():
-            supported = calibration.finest <= fpr + TOLERANCE
-            if supported and not calibration.contradiction(fpr):
+            if calibration.finest <= fpr + TOLERANCE and not calibration.contradiction(fpr):
                 sources.append(source)
         return sources
 

@@ -104,11 +104,11 @@ class Reference:
         tried = {**self.power, **self.edits}
         return {kind: share for kind, share in tried.items() if share < HALF and kind != LATER}
 
-    def kept(self, typicality: "Read | None") -> "Read | None":
+    def kept(self, typicality: "Read | None") -> "Kept | None":
         """The typicality of texts, each read once, and those of the benchmark never; None without it."""
         if typicality is None or not self.earlier.typicality:
             return None
-        return kept(typicality, dict(zip(self.texts, self.earlier.typicality, strict=True)))
+        return Kept(typicality, dict(zip(self.texts, self.earlier.typicality, strict=True)))
 
     def with_own_scores(self, score: Callable[[Texts], FloatArray]) -> "Reference":
         """The reference with the scores of the model's own texts that are inside, and without these texts."""
@@ -222,7 +222,7 @@ def trial(
 
     `write` gives the texts that the model writes from the openings of others.
     """
-    check = partial(reference.check, states=kept(states) if states else None, typicality=reference.kept(typicality))
+    check = partial(reference.check, states=Kept(states) if states else None, typicality=reference.kept(typicality))
     power = _power(reference, further, check)
     written: tuple[OwnText, ...] = ()
     if write:
@@ -232,17 +232,24 @@ def trial(
     return Trial(power, _edits(reference, check), written)
 
 
-def kept(read: "Read", measured: Mapping[str, Any] = MappingProxyType({})) -> "Read":
+class Kept:
     """What is read of texts, each once: several checks read those of the benchmark, of which some may be known."""
-    rows = dict(measured)
 
-    def of_texts(texts: Texts) -> FloatArray:
-        new_texts = [text for text in dict.fromkeys(texts) if text not in rows]
+    def __init__(self, read: "Read", measured: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self._read = read
+        self._rows = dict(measured)
+
+    def __call__(self, texts: Texts) -> FloatArray:
+        """What is read of texts, in order."""
+        new_texts = [text for text in dict.fromkeys(texts) if text not in self._rows]
         if new_texts:
-            rows.update(zip(new_texts, read(new_texts), strict=True))
-        return np.stack([rows[text] for text in texts])
+            self._rows.update(zip(new_texts, self._read(new_texts), strict=True))
+        return np.stack([self._rows[text] for text in texts])
 
-    return of_texts
+    def forget_others(self, texts: set[str]) -> None:
+        """Forget what was read of all but these texts."""
+        for text in self._rows.keys() - texts:
+            del self._rows[text]
 
 
 Check = Callable[..., "DomainCheck"]
@@ -318,9 +325,8 @@ def _held_out(reference: Reference, source: str) -> dict[int, str]:
 def _means(shares: Mapping[str, Sequence[float]]) -> dict[str, float]:
     means = {}
     for name, values in shares.items():
-        count = len(values)
-        if count:
-            means[name] = sum(values) / count
+        if values:
+            means[name] = sum(values) / len(values)
     return means
 
 

@@ -16,7 +16,7 @@ from fsd.scores import ScoreColumns
 from fsd.statistics.multiplicity import check_fdr, discoveries
 from fsd.token_stats import FloatArray, IntArray
 from fsd.verdicts.calibration import TOLERANCE, Calibration
-from fsd.verdicts.domain_check import kept
+from fsd.verdicts.domain_check import Kept
 from fsd.verdicts.domain_measures import Read
 from fsd.verdicts.exchangeability import FEWEST, Exchangeability, exchangeability
 
@@ -88,7 +88,7 @@ class VerdictMaker:
         reference = calibration.reference
         self.calibration = calibration
         self.refusal = refusal
-        self._states = kept(states) if states else None
+        self._states = Kept(states) if states else None
         self._typicality = reference.kept(typicality)
         # a check is fitted to the non-members of a source, for `outside` and again for `classify`
         self._check = lru_cache(partial(reference.check, states=self._states, typicality=self._typicality))
@@ -104,6 +104,10 @@ class VerdictMaker:
     def outside(self, documents: Documents, family: Sequence[int]) -> list[str]:
         """(N,) reason why each text is not of the kind of its source's non-members, or ""."""
         texts = np.array(as_corpus(documents).wholes, dtype=object)
+        # What a server read of earlier requests would fill its memory.
+        lasting = set(self.calibration.reference.texts).union(texts)
+        for reader in filter(None, (self._states, self._typicality)):
+            reader.forget_others(lasting)
         if self._states:
             self._states(texts.tolist())  # all in one go, whatever their source
         sources = np.array(self.sources(documents))

@@ -131,9 +131,8 @@ class Findings:
             values[f"{measured.key}_found"] = measured.tpr and measured.tpr.value
         metrics = {}
         for name, value in values.items():
-            key = f"detect/{name}"
             if value is not None:
-                metrics[key] = float(value)
+                metrics[f"detect/{name}"] = float(value)
         return metrics
 
 
@@ -256,8 +255,7 @@ def _facts(findings: Findings, adapter: str, files: Mapping[str, str]) -> list[t
         ("False-positive rate", rate),
     ]
     for file, hashed in files.items():
-        title = f"File {Path(file).name}"
-        facts.append((title, f"SHA-256 {hashed}"))
+        facts.append((f"File {Path(file).name}", f"SHA-256 {hashed}"))
     return facts
 
 

@@ -177,9 +177,8 @@ def files_of(uri: str) -> dict[str, Path]:
     files = {}
     folder = tracking.fetch_adapter(uri)
     for path in sorted(folder.iterdir()):
-        name = path.name
         if path.is_file():
-            files[name] = path
+            files[path.name] = path
     # A registered adapter has them beside its folder.
     for name in FILES:
         file = tracking.fetch_model_file(uri, name)

@@ -102,8 +102,7 @@ def _facts(results: Results, experiment: Experiment, identity: BaseIdentity) -> 
     )
     sizes = []
     for part, texts in results.parts._asdict().items():
-        count = len(texts)
-        sizes.append(f"{count} {part}")
+        sizes.append(f"{len(texts)} {part}")
     facts = {"Model": identity_text(identity), "Texts": named(experiment.sources)}
     facts["Split"] = f"{config.data.split}: {', '.join(sizes)}"
     facts["Adapter"] = config.adapter or trained

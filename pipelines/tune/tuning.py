@@ -98,11 +98,10 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
             tuned = kind.tune(config, data, model, tracked)
             test = tuned.split.test
             members = test.members.tolist()
-            families = test.family.tolist()
             gains = compare_on_test(
                 tuned.winners,
                 members,
-                families,
+                test.family.tolist(),
                 tuned.default,
                 tuned.tuned,
                 objective=config.objective,
@@ -121,8 +120,9 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
             of_control = control.scores_of_control() if control else None
         with stage("judging"):
             remarks = [*tuned.remarks, *control_remarks]
-            cross_validated = _cross_validated(config, tuned.winners)
-            results = chosen.results(scored, of_control, remarks, cross_validated=cross_validated)
+            results = chosen.results(
+                scored, of_control, remarks, cross_validated=_cross_validated(config, tuned.winners)
+            )
             results = chosen.with_power(results, tuned.model)
         with stage("recording"):
             with_gains = partial(report.with_gains, gains=gains, objective=config.objective)

@@ -204,7 +204,7 @@ def test_true_positive_rates_below_the_bound_leave_out_a_rate_of_exactly_the_bou
     labels = [1, 0, 1, 1] + [1] * 17 + [0] * 19  # 20 non-members, of which one scores higher than 20 members
     scores = pd.DataFrame({"split": "test", "label": labels, "loss.base": falling})
     below = _rates_below(scores)
-    assert metrics.tpr_at_fpr(scores["label"], scores["loss.base"], 0.05) == 1
+    assert metrics.METRICS["tpr_at_5fpr"].of(scores["label"], scores["loss.base"]) == 1
     assert below["tpr_at_5fpr_below/loss.base"] == pytest.approx(1 / 20)
     assert below["tpr_at_10fpr_below/loss.base"] == 1
     study = below_the_bounds(catalogue.studies()["fsd-t6"])

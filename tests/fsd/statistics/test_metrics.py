@@ -26,16 +26,26 @@ def test_auc_equals_the_loop_over_pairs_and_sklearn():
     assert metrics.auc(LABELS, SCORES) == pytest.approx(7.5 / 9)  # 3, 2, 1 against 2, 0, -1: 3 + 2.5 + 2 of 9 pairs
 
 
-def test_tpr_at_fpr_by_hand():
+def tpr_at(labels, scores, fpr):
+    """Of the points of the curve, in place of the counts by which the metrics are made."""
+    alarms, hits, _ = metrics.roc(labels, scores)
+    return hits[alarms <= fpr + metrics.FPR_SLACK].max()
+
+
+def found_at(labels, scores, fpr):
+    return metrics.Metric("", metrics.tpr_at(fpr)).of(labels, scores)
+
+
+def test_a_share_found_at_a_rate_by_hand():
     # thresholds 3: (0, 1/3); 2: (1/3, 2/3); 1: (1/3, 1); 0: (2/3, 1)
-    assert metrics.tpr_at_fpr(LABELS, SCORES, 0.0) == pytest.approx(1 / 3)
-    assert metrics.tpr_at_fpr(LABELS, SCORES, 0.33) == pytest.approx(1 / 3)
-    assert metrics.tpr_at_fpr(LABELS, SCORES, 1 / 3) == 1.0
-    assert metrics.tpr_at_fpr([1, 1, 0, 0], [5, 1, 5, 0], 0.1) == 0.0  # a non-member shares the top score
+    assert found_at(LABELS, SCORES, 0.0) == pytest.approx(1 / 3)
+    assert found_at(LABELS, SCORES, 0.33) == pytest.approx(1 / 3)
+    assert found_at(LABELS, SCORES, 1 / 3) == 1.0
+    assert found_at([1, 1, 0, 0], [5, 1, 5, 0], 0.1) == 0.0  # a non-member shares the top score
     labels = np.append(np.ones(10, bool), np.zeros(100, bool))
     scores = np.append(np.full(10, 71.5), np.arange(100.0))
-    assert metrics.tpr_at_fpr(labels, scores, 0.28) == 1.0
-    assert metrics.tpr_at_fpr(labels, scores - 1, 0.29) == 1.0  # 0.29 * 100 < 29 in floating point
+    assert found_at(labels, scores, 0.28) == 1.0
+    assert found_at(labels, scores - 1, 0.29) == 1.0  # 0.29 * 100 < 29 in floating point
 
 
 def test_roc_runs_from_corner_to_corner():
@@ -83,7 +93,7 @@ def test_comparison_of_any_metric():
     bootstrap = Bootstrap.draw(labels, groups)
     by_auc, by_tpr = (rows.compare(bootstrap, base, fsd, metric=name) for name in ("auc", "tpr_at_5fpr"))
     assert by_auc["loss"].p < by_auc["loss"].p_holm < 0.05
-    values = (metrics.tpr_at_fpr(labels, scores["loss"], 0.05) for scores in (fsd, base))
+    values = (tpr_at(labels, scores["loss"], 0.05) for scores in (fsd, base))
     assert by_tpr["loss"].value == np.subtract(*values)
     assert by_tpr["zlib"].p == 1.0
 
@@ -93,9 +103,9 @@ def test_the_metrics_of_the_table_are_those_of_the_plain_functions():
     measured = metrics.estimates(Bootstrap.draw(labels, groups), base["loss"], 0.5)
     assert {name: estimate.value for name, estimate in measured.items()} == {
         "auc": metrics.auc(labels, base["loss"]),
-        "tpr_at_1fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.01),
-        "tpr_at_5fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.05),
-        "tpr_at_10fpr": metrics.tpr_at_fpr(labels, base["loss"], 0.10),
+        "tpr_at_1fpr": tpr_at(labels, base["loss"], 0.01),
+        "tpr_at_5fpr": tpr_at(labels, base["loss"], 0.05),
+        "tpr_at_10fpr": tpr_at(labels, base["loss"], 0.10),
         "accuracy": _accuracy(labels, base["loss"], 0.5),
     }
     assert all(estimate.low <= estimate.value <= estimate.high for estimate in measured.values())
@@ -116,7 +126,7 @@ def test_a_rate_that_was_rounded_allows_as_many_false_alarms():
     labels = np.append(np.ones(10, bool), np.zeros(100, bool))
     scores = np.append(np.full(10, 89.5), np.arange(100.0))
     for rate, hits in ((1 - 0.9, 1.0), (0.1, 1.0), (0.0999, 0.0)):  # 1 - 0.9 is .09999999999999998
-        assert metrics.tpr_at_fpr(labels, scores, rate) == hits
+        assert found_at(labels, scores, rate) == hits
         (values,) = Bootstrap.draw(labels, resamples=2).values(scores, [metrics.tpr_at(rate)])
         assert values[0] == hits
 

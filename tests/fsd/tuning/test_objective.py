@@ -8,14 +8,21 @@ import detectors
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range
-from fsd.statistics.metrics import METRICS, auc, tpr_at_fpr
+from fsd.statistics.metrics import METRICS, auc, roc
 from fsd.token_stats import TokenStats
 from fsd.tuning.objective import DetectorTask, ValidationSet, Winner, cross_validated_choice, grouped_folds, winner
 from fsd.tuning.optuna_study import compare_on_test
 from fsd.views import View
 from pipelines.tune.report import remarks
 
-MEASURES = {"auc": auc, "tpr_at_5fpr": lambda labels, scores: tpr_at_fpr(labels, scores, 0.05)}
+
+
+def tpr_at_5fpr(labels, scores):
+    alarms, hits, _ = roc(labels, scores)
+    return hits[alarms <= 0.05].max()
+
+
+MEASURES = {"auc": auc, "tpr_at_5fpr": tpr_at_5fpr}
 
 
 def validation_set(objective: str = "auc") -> ValidationSet:

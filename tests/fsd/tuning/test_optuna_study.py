@@ -135,6 +135,21 @@ def test_a_study_that_only_fails_stops_with_the_reason(storage):
     assert task.evaluated == MAX_FAILURES
 
 
+def test_a_study_that_only_fails_stops_also_beside_trials_that_other_workers_have_begun(storage):
+    class Broken(Hill):
+        def evaluate(self, settings, report):
+            self.evaluated += 1
+            if self.evaluated > 2 * MAX_FAILURES:
+                pytest.fail("it goes on for ever")
+            optuna.load_study(study_name="s", storage=open_storage(storage)).ask()
+            raise UsageError("the loss must stay finite")
+
+    task = Broken(WIDE)
+    with pytest.raises(UsageError, match="at least one trial"):
+        search(task, "s", {}, settings(storage, trials=50, long_trials=True))
+    assert task.evaluated == MAX_FAILURES
+
+
 def test_a_trial_that_is_behind_is_pruned_between_stages(storage):
     class Staged(Hill):
         def evaluate(self, settings, report):

@@ -10,7 +10,7 @@ from fsd.data.documents import Document
 from fsd.errors import UsageError
 from fsd.scores import Score
 from fsd.verdicts.calibration import calibrate
-from fsd.verdicts.domain_check import OwnText, Reference
+from fsd.verdicts.domain_check import Earlier, OwnText, Reference
 from fsd.verdicts.verdicts import (
     ASSERTED,
     LEARNED,
@@ -79,6 +79,28 @@ def test_the_tests_see_the_context_that_the_model_reads(judge):
     assert shares[0] < 0.2
     assert shares[1] > 0.9
     assert MEMBER not in set(table["verdict"])
+
+
+def test_each_text_is_read_once_in_a_request_and_a_server_keeps_none_of_earlier_ones():
+    """What is read of the benchmark stays: it is compared with the texts of each request."""
+    states, probable = [], []
+
+    def reader(read):
+        def values(texts):
+            read.extend(texts)
+            return np.array([[len(text), text.count("e"), text.count("a")] for text in texts], dtype=float)
+
+        return values
+
+    calibration = judge_of(40).calibration
+    earlier = Earlier(typicality=tuple(map(tuple, reader([])(ABSTRACTS[:40]))))
+    calibration = replace(calibration, reference=replace(calibration.reference, earlier=earlier))
+    maker = VerdictMaker(calibration, reader(states), reader(probable))
+    requests = [ASKED[:20], ASKED[20:25], ASKED[:20]]
+    for request in requests:
+        classify(maker, request)
+    assert sorted(probable) == sorted(sum(requests, []))
+    assert sorted(states) == sorted(sum(requests, ABSTRACTS[:40]))
 
 
 def test_what_was_not_tested_has_not_passed_unless_it_is_asserted(judge):
