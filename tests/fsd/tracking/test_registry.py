@@ -77,6 +77,12 @@ def test_of_equal_versions_there_is_one(full, register, adapter, code):
     assert len(tracking.open_store().client.search_logged_models(["1"])) == 2
 
 
+def test_a_barred_version_is_registered_with_the_reason(here, register, adapter, code):
+    version = register(adapter, code, 0.99, barred="a blind classifier explains it")
+    assert (version.number, version.aliases) == (1, ())
+    assert version.champion_stays == "fsd-arxiv has no champion, not version 1: a blind classifier explains it"
+
+
 def test_a_study_that_is_finished_twice_registers_one_version(here, register, adapter, code):
     """Two processes that finish one study train adapters that may differ; `once` makes them equal."""
     first, second = (register(adapter, code, score, once="study") for score in (0.7, 0.6))

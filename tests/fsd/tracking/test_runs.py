@@ -167,6 +167,9 @@ def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(her
     assert {"workflowType=machine_learning", "viewStateShareKey=fsd"} == set(address.partition("?")[2].split("&"))
     columns = json.loads(experiment.tags["mlflow.sharedViewState.fsd"])["selectedColumns"]
     assert columns[0] == "metrics.`headline/auc`"
+    with tracking.run("fsd-x", "mine") as named:
+        named.mark_repetition("models:/fsd-x/1", renamed=False)
+    assert client.get_run(named.id).info.run_name == "mine"
 
 
 def full_disk(*_, **__):

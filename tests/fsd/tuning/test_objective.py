@@ -16,7 +16,6 @@ from fsd.views import View
 from pipelines.tune.report import remarks
 
 
-
 def tpr_at_5fpr(labels, scores):
     alarms, hits, _ = roc(labels, scores)
     return hits[alarms <= 0.05].max()

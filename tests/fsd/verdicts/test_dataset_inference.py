@@ -171,3 +171,9 @@ def test_the_interval_covers_the_share_and_its_lower_end_also_where_used_texts_s
     assert np.mean(covered) >= 0.95 - 0.07
     assert np.mean(above) <= 0.025 + 0.06
     assert np.mean(values) == pytest.approx(share, abs=0.1)  # at 0, where estimates are cut off, too high
+
+
+def test_the_verdict_has_the_share_unless_the_texts_explain_it() -> None:
+    found = _verdict(np.random.default_rng(1), gap=6.0)
+    assert found.share.low > 0.5
+    assert _verdict(np.random.default_rng(1), blind=Control(Estimate(0.9, 0.8, 0.95))).share is None

@@ -96,11 +96,12 @@ def test_each_text_is_read_once_in_a_request_and_a_server_keeps_none_of_earlier_
     earlier = Earlier(typicality=tuple(map(tuple, reader([])(ABSTRACTS[:40]))))
     calibration = replace(calibration, reference=replace(calibration.reference, earlier=earlier))
     maker = VerdictMaker(calibration, reader(states), reader(probable))
-    requests = [ASKED[:20], ASKED[20:25], ASKED[:20]]
-    for request in requests:
+    asked = []
+    for request in (ASKED[:20], ASKED[20:25], ASKED[:20]):
         classify(maker, request)
-    assert sorted(probable) == sorted(sum(requests, []))
-    assert sorted(states) == sorted(sum(requests, ABSTRACTS[:40]))
+        asked += request
+    assert sorted(probable) == sorted(asked)
+    assert sorted(states) == sorted(ABSTRACTS[:40] + asked)
 
 
 def test_what_was_not_tested_has_not_passed_unless_it_is_asserted(judge):
