@@ -153,7 +153,6 @@ def track(
         # A study that is continued registers what it chose once.
         once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
         tags = _model_tags(config, model.identity)
-        score = results.verdict_score
         version = register(
             run,
             name,
@@ -164,8 +163,8 @@ def track(
             tags={
                 "base_model": tags["base_model"],
                 "method": tags["method"],
-                "detector": score.detector,
-                "state": score.state,
+                "detector": results.verdict_score.detector,
+                "state": results.verdict_score.state,
             },
             judged_on=judged_words(results.parts, f"split {config.data.split}", config.seed),
             digests=judged_on(results.parts, config, model.identity),

@@ -21,7 +21,18 @@ from pipelines.experiment.detector_settings import shots_of
 
 # Settings of the tuning and of the model under test on which the value of a trial depends.
 OF_TUNING = ("tune", "objective", "sampler", "folds", "repeats")
-OF_MODEL = ("reference_model", "neighbour_model", "frequencies", "dtype", "bits", "samples")
+OF_MODEL = (
+    "reference_model",
+    "neighbour_model",
+    "neighbours",
+    "frequencies",
+    "dtype",
+    "bits",
+    "samples",
+    "first_token",
+    "chats",
+    "chat_template",
+)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.config import DetectorConfig, ScoreConfig, TuneConfig
+from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
 from fsd.data.documents import Document
 from fsd.data.splitting import Split
 from fsd.errors import UsageError
@@ -40,6 +40,21 @@ def job(job, make_rows):
 @pytest.fixture
 def config(job, tmp_path):
     return TuneConfig(base_run=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=20, folds=3, repeats=2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"first_token": "given"}, {"chats": "whole"}, {"chat_template": "a.jinja"}, {"neighbours": 5}, {"samples": 5}],
+    ids=str,
+)
+def test_what_changes_scores_begins_a_study_of_its_own(changes):
+    """Trials by another start token would count as those of this one."""
+    texts = [Document(f"text {number}", member=number % 2 == 0) for number in range(20)]
+    studies = set()
+    for model in (ModelConfig(), ModelConfig(**changes), ModelConfig(device="cpu", cache="none", max_batch_tokens=9)):
+        config = TuneConfig(base_run=FSDConfig(model=model), folds=2)
+        studies.add(tuning_data(config, Split((), tuple(texts), ()), "f").study)
+    assert len(studies) == 2
 
 
 @pytest.mark.slow
