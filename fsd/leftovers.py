@@ -23,8 +23,9 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
     if parent is None:
         prefix = PREFIX
         parent = Path(tempfile.gettempdir())
-    # A process id says something on its own host alone.
-    ours = f"{prefix}{platform.node()}."
+    # A process id says something on its own host alone, and in its namespace: containers may share name and folder.
+    namespace = Path("/proc/self/ns/pid").resolve().name.strip("pid:[]")
+    ours = f"{prefix}{platform.node()}.{namespace}."
     for folder in parent.glob(f"{ours}*-*"):
         pid = folder.name.removeprefix(ours).partition("-")[0]
         if pid.isdecimal() and not psutil.pid_exists(int(pid)):

@@ -5,17 +5,19 @@ import platform
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from fsd.leftovers import own_temporary_files, temporary_folder
+
+HERE = f"{platform.node()}.{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
 def test_folders_of_ended_processes_are_removed_and_no_others(tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    here = platform.node()
-    names = ("fsd-of-somebody", f".fsd-{here}.{os.getpid()}-a", f".fsd-elsewhere.{ended.pid}-a", f".fsd-{here}.a-b")
+    names = ("fsd-of-somebody", f".fsd-{HERE}.{os.getpid()}-a", f".fsd-elsewhere.1.{ended.pid}-a", f".fsd-{HERE}.a-b")
     kept = [tmp_path / name for name in names]
-    left = tmp_path / f".fsd-{here}.{ended.pid}-a"
+    left = tmp_path / f".fsd-{HERE}.{ended.pid}-a"
     for folder in (*kept, left):
         folder.mkdir()
         (folder / "file").touch()
@@ -25,12 +27,26 @@ def test_folders_of_ended_processes_are_removed_and_no_others(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
+def test_a_container_of_the_same_host_name_loses_no_folder_that_it_uses(tmp_path, monkeypatch):
+    """Its process ids are of another namespace: here they look like those of ended processes."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as container:
+        container.setattr(os, "getpid", lambda: ended.pid)
+        container.setattr(Path, "resolve", lambda _: Path("pid:[1]"))
+        theirs = temporary_folder(tmp_path)
+        used = theirs.__enter__()
+    with temporary_folder(tmp_path):
+        assert used.is_dir()
+    theirs.__exit__(None, None, None)
+
+
 def test_temporary_files_of_libraries_are_in_the_folder_of_the_process(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with own_temporary_files():
         tempfile.mkdtemp()
         (folder,) = tmp_path.iterdir()
-        assert folder.name.startswith(f"fsd-{platform.node()}.{os.getpid()}-")
+        assert folder.name.startswith(f"fsd-{HERE}.{os.getpid()}-")
         assert list(folder.iterdir())
     assert list(tmp_path.iterdir()) == []
     assert tempfile.gettempdir() == str(tmp_path)
