@@ -1,5 +1,6 @@
 """Models on disk or on the Hugging Face hub: their folders and weights; and data files on the hub."""
 
+import io
 import json
 import math
 import os
@@ -397,8 +398,8 @@ class DataFile(NamedTuple):
             return fsspec.open(self.url, "rb").open()
         from huggingface_hub import HfFileSystem
 
-        # Blocks of size 0 make it one stream; with blocks, each is a request of its own.
-        return HfFileSystem().open(self.url, "rb", block_size=0 if whole else None)
+        # Blocks of size 0 make it one stream, which reads no lines itself; with blocks, each is a request of its own.
+        return io.BufferedReader(HfFileSystem().open(self.url, "rb", block_size=0 if whole else None))
 
 
 def data_files(place: str) -> list[DataFile]:

@@ -241,19 +241,21 @@ for place in json.loads(sys.argv[1]):
 
 
 def test_files_are_streamed_at_their_commit(serve, in_fresh_process):
-    packed, table = (
-        gzip.compress(TEXTS.to_json(orient="records", lines=True).encode()),
-        TEXTS.to_parquet(row_group_size=1000),
-    )
+    lines = TEXTS.to_json(orient="records", lines=True).encode()
+    packed = gzip.compress(lines)
+    table = TEXTS.to_parquet(row_group_size=1000)
     files = {"en/a-0.json.gz": packed, "en/a-1.json.gz": packed, "all.parquet": table, "cut.jsonl.gz": packed[:-200]}
+    files["plain.jsonl"] = lines
     endpoint, asked = serve({"some/corpus": files})
     base = "hf://datasets/some/corpus"
     places = [f"{base}/en/a-*.json.gz", f"{base}@main/all.parquet", f"{base}/cut.jsonl.gz", f"{base}/en/b.jsonl"]
-    many, one, cut, missing, absent = in_fresh_process(READ, endpoint, [*places, "hf://datasets/no/body/a.jsonl"])
+    places += ["hf://datasets/no/body/a.jsonl", f"{base}/plain.jsonl"]
+    many, one, cut, missing, absent, plain = in_fresh_process(READ, endpoint, places)
     pinned = f"hf://datasets/some/corpus@{SHA}"
     urls = [f"{pinned}/en/a-0.json.gz", f"{pinned}/en/a-1.json.gz"]
     assert many == [urls, 2 * len(packed), 2 * len(packed), 2 * len(TEXTS), TEXTS.text.iloc[-1]]
     assert one == [[f"{pinned}/all.parquet"], len(table), len(table), len(TEXTS), TEXTS.text.iloc[-1]]
+    assert plain == [[f"{pinned}/plain.jsonl"], len(lines), len(lines), len(TEXTS), TEXTS.text.iloc[-1]]
     assert cut.startswith(f"{pinned}/cut.jsonl.gz must be a whole file of gzip of jsonl in UTF-8; ")
     assert missing == f"dataset some/corpus must have files en/b.jsonl; it has none of that name at commit {SHA}"
     assert absent.startswith("dataset no/body must be on the hub and open to you; ")
