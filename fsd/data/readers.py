@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, suppress
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, product
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from fsd.data.cells import RowError, checked_text, is_missing
 from fsd.data.documents import Document, utc_day
 from fsd.data.layouts import NOT_READ
 from fsd.errors import UsageError, quoted, refusing
-from fsd.files import JSON, LARGEST, check_regular, named_below, read_text
+from fsd.files import JSON, LARGEST, check_regular, named_below, read_json, read_text
 from fsd.net.hub import data_files
 from fsd.plugs import Entry, entry_of, first
 
@@ -48,7 +48,7 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 PLAIN = (".txt", ".text")
 ARROW = ".arrow"
 SAVED_STATE = "state.json"
-SAVED_DATA = "data-*.arrow"
+SAVED_INFO = "dataset_info.json"
 """Files of a data set that `datasets` saved in a folder."""
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 PASSAGE = 2**17
@@ -70,8 +70,7 @@ def _format(place: str, what: str, endings: Sequence[str]) -> tuple[str, str | N
     ending = path.suffix
     if ending not in endings or (ending == ".parquet" and compression):
         allowed = f"{', '.join(endings)}, all but .parquet also with {', '.join(COMPRESSIONS)}"
-        way = SAVED_AS.get(ending, "")
-        raise UsageError(f"{what} must end in {allowed}; got {PurePosixPath(place).name!r}{way}")
+        raise UsageError(f"{what} must end in {allowed}; got {PurePosixPath(place).name!r}{SAVED_AS.get(ending, '')}")
     return ending, compression
 
 
@@ -162,10 +161,8 @@ def _from_json(where: str, line: int, content: str) -> Any:
 
 
 def _delimiter(head: str) -> str:
-    if "," in head:
-        return ","
     # spreadsheets separate columns by semicolons where the comma is the decimal sign, and copied cells by tabs
-    return next((sign for sign in ";\t" if sign in head), ",")
+    return next((sign for sign in ",;\t" if sign in head), ",")
 
 
 def _csv_rows(where: str, lines: Iterable[str], ending: str) -> Rows:
@@ -227,8 +224,8 @@ def _tab_cells(where: str, lines: Iterable[str]) -> Iterator[tuple[int, list[str
         begun = [text] if text.strip("\r\n ") else []
         is_open = any(map(_opens, text.rstrip("\r\n").split("\t")))
         start = line
-        if begun and not width:
-            width = size
+        if begun:
+            width = width or size
     if begun:
         yield start, _tab_row(where, start, begun, width)
 
@@ -272,7 +269,7 @@ def parquet_rows(where: str, file: Any, column: str | None = None, rows: range |
         # groups before the first row are not even read
         ends = list(accumulate(group_sizes))
         skipped = bisect_right(ends, rows.start)
-        start = ends[skipped - 1] if skipped else 0
+        start = sum(group_sizes[:skipped])
         columns = [column] if column in names else None
         size = 0
         for batch in table.iter_batches(1024, list(range(skipped, len(ends))), columns):
@@ -295,10 +292,7 @@ def arrow_rows(where: str) -> Rows:
     # Mapped, not read: a batch at a time is in memory.
     with _refusing_table(must), pa.memory_map(where) as file, pa.ipc.open_stream(file) as batches:
         _check_header(batches.schema.names, where)
-        start = 1
-        for batch in batches:
-            yield from enumerate(batch.to_pylist(), start)
-            start += len(batch)
+        yield from enumerate(chain.from_iterable(map(pa.RecordBatch.to_pylist, batches)), 1)
 
 
 def _refusing_table(must: str) -> AbstractContextManager[None]:
@@ -429,12 +423,12 @@ def passages(url: str, rows: Rows, column: str, answer: str | None = None) -> It
 
 def _cell(row: Row, column: str, origin_url: str, field: str = "column") -> str:
     """The text of a row of a corpus; empty if it, or a column of its template, is missing."""
-    if column not in row and is_template(column):
+    if column not in row:
+        if not is_template(column):
+            raise UsageError(f"column must be one of {_names(row)}; {origin_url} has no {column!r}")
         with suppress(RowError):
             return join_columns(column, row, field, origin_url)
         return ""
-    if column not in row:
-        raise UsageError(f"column must be one of {_names(row)}; {origin_url} has no {column!r}")
     text = row[column] or ""
     if not isinstance(text, str):
         raise UsageError(f"column {column!r} must hold text; {origin_url} holds {type(text).__name__}")
@@ -451,11 +445,7 @@ def _files_below(folder: str | Path, endings: Sequence[str], what: str) -> list[
 
 def with_packed(endings: Iterable[str]) -> list[str]:
     """Endings of files, and of compressed ones."""
-    names = []
-    for ending in endings:
-        names.append(ending)
-        names += [ending + compression for compression in COMPRESSIONS]
-    return names
+    return list(map("".join, product(endings, ("", *COMPRESSIONS))))
 
 
 def data_files_of(path: Path) -> list[Path]:
@@ -465,9 +455,12 @@ def data_files_of(path: Path) -> list[Path]:
     """
     if not os.path.isdir(path):  # noqa: PTH112 - a name may be too long for pathlib
         return [path]
-    if (path / SAVED_STATE).is_file():
-        # Others beside them are caches.
-        return sorted(path.glob(SAVED_DATA))
+    state = path / SAVED_STATE
+    if state.is_file() and (path / SAVED_INFO).is_file():
+        saved = read_json(JSON, state, "the state of a saved data set")
+        with refusing(f"{state} must list the files of a saved data set; "):
+            # Others beside them are caches, or of an earlier saving. Whatever a name says, the file is of this folder.
+            return [path / Path(entry["filename"]).name for entry in saved["_data_files"]]
     splits = sorted(file.parent.name for file in path.glob(f"*/{SAVED_STATE}"))
     if splits:
         raise UsageError(
@@ -633,10 +626,7 @@ def read_files(
 def _with_named(rows: list[tuple[str, Row]], columns: Columns) -> list[tuple[str, Row]]:
     """The rows of a file, in which a named column may be missing in some, as in JSON an empty cell is."""
     named = set(columns.values()).union(*map(PLACE.findall, columns.values()))
-    present: set[str] = set()
-    for _, row in rows:
-        present.update(row)
-    held = dict.fromkeys(filter(present.__contains__, named))
+    held = dict.fromkeys(named.intersection(chain.from_iterable(row for _, row in rows)))
     if not held:
         return rows
     return [(origin_url, held | dict(row)) for origin_url, row in rows]
@@ -855,7 +845,7 @@ class Fields(NamedTuple):
         for name in present:
             if not is_missing(self.row[name]):
                 return name
-        return present[0] if present else names[0]
+        return (present or names)[0]
 
     def __call__(self, field: str, *, needed: bool = False) -> Any:
         """The value of a field; None where the row has no such column, unless that is needed, or named."""
@@ -900,15 +890,17 @@ class Fields(NamedTuple):
         value = self("label", needed=needed)
         if layouts.is_empty(value):
             if needed:
-                must = "label must be 1 (member) or 0 (non-member)"
-                raise RowError(f"{self.origin_url}: {must}; there is none", "no label")
+                raise RowError(
+                    f"{self.origin_url}: label must be 1 (member) or 0 (non-member); there is none", "no label"
+                )
             return None
         if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
             value = float(value)
         label = LABELS.get(str(value).strip().lower())
         if label is None or not isinstance(value, str | int | float):
-            must = "be 1 or true (member), 0 or false (non-member)"
-            raise RowError(self.refusal("label", must), "label neither 0 nor 1")
+            raise RowError(
+                self.refusal("label", "be 1 or true (member), 0 or false (non-member)"), "label neither 0 nor 1"
+            )
         return label
 
     def name(self, field: str) -> str:
@@ -934,9 +926,8 @@ class Fields(NamedTuple):
         if stamp == "0":  # a missing date in exports of patents
             return None
         # Without a match it is no day, and so "" is none.
-        start = DAY.findall(stamp)
         try:
-            day = date.fromisoformat("".join(start))
+            day = date.fromisoformat("".join(DAY.findall(stamp)))
         except ValueError as error:
             raise UsageError(self.refusal("date", "begin as year-month-day, like 2023-01-31")) from error
         # A time with an offset may be of another day in UTC, and words may follow.

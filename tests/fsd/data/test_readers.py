@@ -372,8 +372,11 @@ def test_a_folder_stands_for_its_shards(tmp_path):
 def test_a_saved_data_set_is_read_and_one_of_its_splits_chosen(tmp_path):
     rows = [{"text": f"text {number}", "label": number % 2} for number in range(5)]
     dataset = datasets.Dataset.from_list(rows)
-    dataset.select([3, 1, 2]).save_to_disk(str(tmp_path / "one"), num_shards=2)
+    (tmp_path / "one").mkdir()
     write(tmp_path / "one" / "cache-1234.arrow", "no data")  # what `datasets` may leave there
+    dataset.save_to_disk(str(tmp_path / "one"))  # an earlier saving, of which a later one keeps the files
+    dataset.select([3, 1, 2]).save_to_disk(str(tmp_path / "one"), num_shards=2)
+    assert len(list((tmp_path / "one").glob("data-*.arrow"))) == 3
     for read in (read_files, read_texts):
         read_rows = read([tmp_path / "one"])
         assert [(document.text, document.member) for document in read_rows] == [
@@ -385,9 +388,22 @@ def test_a_saved_data_set_is_read_and_one_of_its_splits_chosen(tmp_path):
     with pytest.raises(UsageError, match=r"one split of a saved data set; \S+two holds test, train: give \S+two/test"):
         read_files([tmp_path / "two"])
     assert len(read_files([tmp_path / "two" / "train"])) == 5
-    write(next((tmp_path / "one").glob("data-*.arrow")), "no data")
-    with pytest.raises(UsageError, match="must be an Arrow file of a saved data set"):
-        read_files([tmp_path / "one"])
+    for content, message in (
+        ('{"_data_files": [{"filename": "../x.arrow"}]}', "data file must exist"),
+        ('{"_data_files": [{}]}', "must list the files of a saved data set"),
+        ("[]", "must be the state of a saved data set"),
+        ('{"_data_files": [{"filename": "cache-1234.arrow"}]}', "must be an Arrow file of a saved data set"),
+    ):
+        write(tmp_path / "one" / "state.json", content)
+        with pytest.raises(UsageError, match=message):
+            read_files([tmp_path / "one"])
+
+
+def test_a_folder_of_tables_may_have_a_state(tmp_path):
+    """One that some other program keeps there."""
+    write(tmp_path / "state.json", json.dumps([{"text": "a b"}]))
+    write(tmp_path / "a.jsonl", '{"text": "c d"}')
+    assert [document.text for document in read_files([tmp_path])] == ["c d", "a b"]
 
 
 def test_a_group_may_be_a_decimal_number(tmp_path):
