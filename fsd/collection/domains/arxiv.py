@@ -149,7 +149,7 @@ def _need(element: ElementTree.Element, path: str, where: str) -> str:
 
 
 def _day(entry: ElementTree.Element, name: str) -> Date | None:
-    stamp = entry.findtext(f"{ATOM}{name}")
-    if not stamp or not stamp.strip():
+    stamp = (entry.findtext(f"{ATOM}{name}") or "").strip()
+    if not stamp:
         return None
     return utc_day(record(datetime, stamp, "arxiv"))

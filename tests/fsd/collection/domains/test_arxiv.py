@@ -114,6 +114,12 @@ def test_empty_cut_and_foreign_pages_are_retried_and_no_results_on_the_first_bel
     assert len(fake.requests) == 5
 
 
+def test_white_space_around_a_time_is_no_part_of_it(archive, fake_time):
+    archive([entry("a", "2023-03-01").replace("<published>", "<published>\n ").replace("Z</", "Z\n</")])
+    (document,) = arxiv.texts(AFTER, Journal(clock=fake_time.clock))
+    assert document.date == date(2023, 3, 1)
+
+
 def test_one_malformed_or_withdrawn_paper_is_dropped_and_counted(archive, fake_time):
     malformed = entry("b", "2023-03-02").replace("summary", "abstract")
     withdrawn = entry("c", "2023-03-03", abstract="This paper has been withdrawn by the author.")
