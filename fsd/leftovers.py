@@ -4,7 +4,6 @@ import contextlib
 import os
 import platform
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +39,12 @@ def replacing(path: Path) -> Iterator[Path]:
     with temporary_folder(path.parent) as folder:
         draft = folder / path.name
         yield draft
-        if draft.is_file() and path.exists():
-            draft.chmod(stat.S_IMODE(path.stat().st_mode))
+        if draft.is_file():
+            # Without it a power cut may leave an empty file under the name, since only the rename is stored.
+            with draft.open("rb") as written:
+                os.fsync(written)
+            if path.exists():
+                shutil.copymode(path, draft)
         draft.replace(path)
 
 

@@ -730,7 +730,7 @@ def _plain_files(path: Path) -> list[Path]:
     if texts and tables:
         names = f"{texts[0].name} and {tables[0].name}"
         raise UsageError(f"a folder must hold .txt files, one text each, or data files alone; {path} has {names}")
-    if not texts and not tables:
+    if not (texts or tables):
         raise UsageError(
             f"a folder must hold .txt files, one text each, or data files ({', '.join(TABLES)}); {path} has neither"
         )

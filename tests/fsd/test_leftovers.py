@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fsd.leftovers import own_temporary_files, temporary_folder
+from fsd.leftovers import own_temporary_files, temporary_folder, write_whole
 
 HERE = f"{platform.node()}.{Path('/proc/self/ns/pid').stat().st_ino}"
 
@@ -50,3 +50,21 @@ def test_temporary_files_of_libraries_are_in_the_folder_of_the_process(tmp_path,
         assert list(folder.iterdir())
     assert list(tmp_path.iterdir()) == []
     assert tempfile.gettempdir() == str(tmp_path)
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """A power cut leaves the old file or the new one, with its mode."""
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o640)
+    sync = os.fsync
+    stored = []
+
+    def noted(file):
+        stored.append((os.fstat(file.fileno()).st_size, path.read_text()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    write_whole(path, b"newer")
+    assert stored == [(5, "old")]
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("newer", 0o640)
