@@ -218,11 +218,9 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         messages = from_json(messages)
     messages = _listed(messages)
     if isinstance(messages, list | tuple):
-        where = f"{origin_url}: turn {{}} of {field}"
         named = []
         for number, message in enumerate(messages, 1):
-            turn = where.format(number)
-            named.append(_as_message(message, turn))
+            named.append(_as_message(message, f"{origin_url}: turn {number} of {field}"))
         messages = named
     must = "a list of objects with role and content, and perhaps tool_calls"
     text = _as_json(messages, field, list[Message], must, origin_url)
@@ -243,7 +241,8 @@ def _as_message(message: Any, where: str) -> Any:
         if speaker not in SPEAKERS:
             raise UsageError(f"{where} must be from one of {', '.join(SPEAKERS)}; got {quoted(speaker)}")
         filled["role"] = SPEAKERS[speaker]
-        filled["content"] = filled.pop("value", "")
+        if "value" in filled:
+            filled["content"] = filled.pop("value")
     return filled
 
 

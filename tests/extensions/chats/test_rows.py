@@ -97,6 +97,17 @@ AGENT = [
 SCHEMAS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
 
+def test_a_call_without_words_has_none_in_every_layout(tmp_path):
+    """A template may tell nothing from an empty string. The folder has a name in braces."""
+    folder = tmp_path / "{run}"
+    folder.mkdir()
+    said = {"messages": [TALK[0], {"role": "assistant", "tool_calls": [CALL]}]}
+    shared = {"conversations": [{"from": "human", "value": "Who moves?"}, {"from": "gpt", "value": None}]}
+    shared["conversations"][1]["tool_calls"] = [CALL]
+    for row in (said, shared):
+        assert read(folder, row)[0].chat.turns[1].message == {"role": "assistant", "tool_calls": [CALL]}
+
+
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
 def test_tools_and_their_calls_are_read_in_every_format(form, tmp_path):
     row = {"messages": AGENT, "tools": SCHEMAS, "chat_template_kwargs": {"short": True}}
