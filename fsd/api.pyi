@@ -118,7 +118,6 @@ from fsd.evaluation.results import charted as charted
 from fsd.evaluation.rows import compare as compare
 from fsd.evaluation.rows import evaluate as evaluate
 from fsd.files import digest as _digest_of_files
-from fsd.files import entries_below as entries_below
 from fsd.files import from_json as _value_of_json
 from fsd.files import named_below as named_below
 from fsd.files import read_json as read_json

@@ -6,7 +6,7 @@ A view is a *reader* (the model or table that scores) and a *form* (what of the 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -468,6 +468,11 @@ class _Available:
 
 
 Detectors = Sequence[Detector]
+
+
+def reading(views: Set[str], detectors: Detectors) -> list[str]:
+    """The names of the detectors that read one of some views."""
+    return [detector.name for detector in detectors if not views.isdisjoint(detector.views)]
 
 
 def not_of_chats(detectors: Detectors) -> dict[str, str]:
