@@ -42,7 +42,6 @@ from fsd.data.corpus import Split as Split
 from fsd.data.documents import Document as Document
 from fsd.data.documents import Documents as Documents
 from fsd.data.documents import content_hash as content_hash
-from fsd.data.documents import digest as _digest_of_texts
 from fsd.data.documents import segments as segments
 from fsd.data.embedded import corpus as corpus
 from fsd.data.embedded import unread as unread
@@ -271,7 +270,6 @@ from fsd.views import ViewInputs as ViewInputs
 # Of two names that are alike in the library, one is told apart here.
 MEMBER_VERDICT = _MEMBER_VERDICT
 digest_of_files = _digest_of_files
-digest_of_texts = _digest_of_texts
 fingerprint_of_tokenizer = _fingerprint_of_tokenizer
 load_detector = _load_detector
 load_model = _load_model

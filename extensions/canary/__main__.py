@@ -3,11 +3,11 @@
 from extensions.canary import settings
 from pipelines.api import subcommands
 
-# Subcommand → its settings, and the module of its `prepare`.
+# Subcommand → its settings, the module of its `prepare`, and whether its answer is evidence.
 COMMANDS = {
-    "make": (settings.MakeConfig, "extensions.canary.make"),
-    "test": (settings.RankConfig, "extensions.canary.rank"),
-    "demo": (settings.DemoConfig, "extensions.canary.demo"),
+    "make": (settings.MakeConfig, "extensions.canary.make", False),
+    "test": (settings.RankConfig, "extensions.canary.rank", True),
+    "demo": (settings.DemoConfig, "extensions.canary.demo", False),
 }
 
 if __name__ == "__main__":

@@ -43,5 +43,6 @@ if __name__ == "__main__":
         OverlapConfig,
         deferred("extensions.overlap.report"),
         __doc__,
+        evidence=True,
         stages={"data": "files", "comparing": "comparing", "recording": "recording"},
     )

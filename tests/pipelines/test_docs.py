@@ -79,13 +79,13 @@ class Parsed(Exception):  # noqa: N818 - the end of parsing, not an error
 def parse(command: Command, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Callable[[Any], Any]]:
     """The configuration that the command line gives, and the pipeline's function `prepare`."""
 
-    def stop(config: type[Any], prepare: Callable[[Any], object], description: str, **_: object) -> None:
-        raise Parsed(cli.read(config, description)[0], prepare)
+    def stop(
+        config: type[Any], prepare: Callable[[Any], object], description: str, *, evidence: bool = False, **_: object
+    ) -> None:
+        raise Parsed(cli.read(config, description, evidence=evidence)[0], prepare)
 
     monkeypatch.setattr(cli, "command", stop)
-    # Some flags are those of commands whose answer is evidence: the name tells.
-    names = {module: f"fsd {name}" for name, module in MODULES.items()}
-    monkeypatch.setattr(sys, "argv", [names.get(command.module, command.module), *command.arguments])
+    monkeypatch.setattr(sys, "argv", [command.module, *command.arguments])
     with pytest.raises(Parsed) as parsed:
         runpy.run_module(command.module, run_name="__main__")
     config, prepare = parsed.value.args

@@ -50,18 +50,18 @@ def work(config: Words) -> None:
 
 def test_a_command_asks_what_stands_around_its_answer(hooks, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["fsd overlap", "--words", "a", "--fail-if", "auc > .5"])
+    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a", "--fail-if", "auc > .5"])
     seen = []
     hooks.before = lambda name, settings, asked: seen.append((name, settings, asked["fail_if"], asked["dry_run"]))
     hooks.after = lambda name, numbers, asked: [f"{asked['fail_if'][0]}: it is {numbers['auc']}"] if numbers else []
     with pytest.raises(SystemExit) as ended:
-        command(Words, lambda config: Job(partial(work, config), {}, experiment="fsd-x"), "x")
+        command(Words, lambda config: Job(partial(work, config), {}, experiment="fsd-x"), "x", evidence=True)
     assert ended.value.code == 1
     assert capsys.readouterr().err.endswith("failed: auc > .5: it is 0.7\n")
-    assert seen == [("overlap", {"words": ("a",)}, ("auc > .5",), False)]
+    assert seen == [("x", {"words": ("a",)}, ("auc > .5",), False)]
     (run,) = tracking.find_runs("fsd-x")
     assert run.tags["gate"] == "auc > .5: it is 0.7"
-    assert json.loads(tracking.fetch_artifact(run.id, "asked.json").read_text()) == ["overlap", "a"]
+    assert json.loads(tracking.fetch_artifact(run.id, "asked.json").read_text()) == ["x", "a"]
 
 
 def test_what_a_hook_refuses_is_refused_before_the_work(hooks, monkeypatch, capsys) -> None:
