@@ -158,6 +158,7 @@ from fsd.net.hub import hub_reachable as hub_reachable
 from fsd.net.hub import model_size as model_size
 from fsd.net.hub import weights_file as weights_file
 from fsd.plugs import Command as Command
+from fsd.plugs import Evidence as Evidence
 from fsd.plugs import Plug as Plug
 from fsd.plugs import Question as Question
 from fsd.plugs import entry_of as entry_of

@@ -66,9 +66,9 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """What of a text is scored, and all that is to be known of it: a new form is an entry of `FORMS` alone.
+    """What of a text is scored, and all that is to be known of it.
 
-    The detector gets one `TokenStats`, or what is said below.
+    One that known scorers read is an entry of `FORMS` alone. The detector gets one `TokenStats`, or what is said below.
 
     Attributes:
         prompts: the prompts of a text, which may follow a context of its own; that of a primed form takes its place.

@@ -1,7 +1,7 @@
 from pipelines.command.cli import command as command
 from pipelines.command.cli import deferred as deferred
 from pipelines.command.cli import program as program
-from pipelines.command.cli import subcommands as subcommands
+from pipelines.command.commands import evidences as evidences
 from pipelines.command.context import stage as stage
 from pipelines.command.context import typed_line as typed_line
 from pipelines.command.deliver import deliver as deliver

@@ -82,4 +82,4 @@ def run(experiment: "Experiment") -> None:
 
 
 if __name__ == "__main__":
-    command(FSDConfig, prepare, __doc__ or "", parallel=True, evidence=True, stages=STAGES)
+    command(FSDConfig, prepare, __doc__ or "", parallel=True, stages=STAGES)

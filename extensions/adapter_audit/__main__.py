@@ -4,4 +4,4 @@ from extensions.adapter_audit import settings
 from pipelines.api import command, deferred
 
 if __name__ == "__main__":
-    command(settings.AuditConfig, deferred("extensions.adapter_audit.command"), settings.__doc__, evidence=True)
+    command(settings.AuditConfig, deferred("extensions.adapter_audit.command"), settings.__doc__)

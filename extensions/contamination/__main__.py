@@ -4,4 +4,4 @@ from extensions.contamination import settings
 from pipelines.api import command, deferred
 
 if __name__ == "__main__":
-    command(settings.ContaminationConfig, deferred("extensions.contamination.matrix"), settings.__doc__, evidence=True)
+    command(settings.ContaminationConfig, deferred("extensions.contamination.matrix"), settings.__doc__)

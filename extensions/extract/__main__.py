@@ -4,4 +4,4 @@ from extensions.extract import settings
 from pipelines.api import command, deferred
 
 if __name__ == "__main__":
-    command(settings.ExtractConfig, deferred("extensions.extract.works"), settings.__doc__, evidence=True)
+    command(settings.ExtractConfig, deferred("extensions.extract.works"), settings.__doc__)

@@ -43,6 +43,5 @@ if __name__ == "__main__":
         OverlapConfig,
         deferred("extensions.overlap.report"),
         __doc__,
-        evidence=True,
         stages={"data": "files", "comparing": "comparing", "recording": "recording"},
     )

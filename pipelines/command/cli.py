@@ -29,11 +29,11 @@ from tyro.conf import Positional, arg
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, memory_failure, one_of, quoted, refusing
+from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, memory_failure, quoted, refusing
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from fsd.plugs import filled
-from pipelines.command.commands import commands
+from pipelines.command.commands import commands, evidences
 from pipelines.command.context import USUAL, EvidenceInvocation, Invocation, context, running, stage, typed_line
 from pipelines.command.deliver import VERSION, as_far_as_read, failures, show
 from pipelines.command.job import Job
@@ -61,13 +61,11 @@ def command(
     description: str | None,
     *,
     parallel: bool = False,
-    evidence: bool = False,
     stages: Mapping[str, str] = USUAL,
 ) -> None:
     """Read the command line into `config`, prepare the job, and run it, or print it with --dry-run.
 
-    The `stages` are those that the terminal shows; the preparation is the first, `data`. Where the answer is
-    `evidence`, it is kept for a bundle, and flags say on which numbers the command fails and what was promised before.
+    The `stages` are those that the terminal shows; the preparation is the first, `data`.
 
     A user's mistake ends with exit code 2 and one line on stderr, results that cannot be stored with 1 and one line,
     SIGINT (Ctrl-C), SIGTERM and SIGHUP with 128 + signal; any other error is a bug and keeps its traceback. In a
@@ -88,7 +86,7 @@ def command(
         distributed.check_environment()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
-        settings, invocation = read(config, description or "", evidence=evidence)
+        settings, invocation = read(config, description or "")
         _let_interrupt()
         with running(command_name(), invocation, stages), own_temporary_files():
             with stage("data"):
@@ -116,21 +114,6 @@ def command(
 def deferred(module: str) -> Callable[[Any], Job]:
     """The `prepare` of a module that is imported once the settings are read: --help does not wait for its libraries."""
     return lambda settings: import_module(module).prepare(settings)
-
-
-def subcommands(choices: Mapping[str, tuple[type[Any], str, bool]], description: str | None) -> None:
-    """Run the subcommand that the first argument names: its settings, the module of its `prepare`, and `evidence`."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in choices:
-        config, module, evidence = choices[name]
-        sys.argv = [f"{program()} {name}", *sys.argv[2:]]
-        command(config, deferred(module), config.__doc__, evidence=evidence)
-    elif name in ("-h", "--help"):
-        print(f"usage: {program()} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description or '')}\n")
-        for choice, (config, _, _) in choices.items():
-            print(f"  {choice:<8} {inspect.getdoc(config)}".partition("\n")[0])
-    else:
-        _exit(f"error: {one_of('subcommand', choices, name)}", 2)
 
 
 @contextlib.contextmanager
@@ -219,17 +202,18 @@ def program() -> str:
 
 def command_name() -> str:
     """The command without its program: `run` for `fsd run` and for `python -m pipelines.fsd`."""
-    module, *subcommand = program().removeprefix("fsd ").removeprefix("python -m ").split()
+    typed = program().removeprefix("fsd ").removeprefix("python -m ")
     for name, entry in commands().items():
-        if entry.module == module:
-            return " ".join([name, *subcommand])
-    return " ".join([module, *subcommand])
+        if entry.module == typed:
+            return name
+    return typed
 
 
-def read(config: type[Config], description: str, *, evidence: bool = False) -> tuple[Config, Invocation]:
+def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
     # Without what decides conditions they would be passed over without a word.
-    kind = EvidenceInvocation if evidence and filled("after") else Invocation
+    is_evidence = command_name() in evidences() and filled("after")
+    kind = EvidenceInvocation if is_evidence else Invocation
     settings = {}
     for setting in chain(settings_of(config), settings_of(kind)):
         settings[setting.name.replace("_", "-")] = setting

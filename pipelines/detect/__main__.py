@@ -233,4 +233,4 @@ def _next_commands(config: DetectConfig, verdicts: "Verdicts") -> list[str]:
 
 
 if __name__ == "__main__":
-    command(DetectConfig, prepare, __doc__ or "", evidence=True)
+    command(DetectConfig, prepare, __doc__ or "")

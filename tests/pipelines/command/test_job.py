@@ -43,7 +43,7 @@ def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys, values):
         module = commands()[command].module
         models = {"TINY": str(tiny), "OTHER": str(other)}
         given = [models.get(argument, argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", [f"python -m {module}", *given, "--dry-run", "--json"])
+        monkeypatch.setattr(sys, "argv", [f"fsd {command}", *given, "--dry-run", "--json"])
         runpy.run_module(module, run_name="__main__")
         assert set(tmp_path.rglob("*")) == before
         document = json.loads(capsys.readouterr().out)
