@@ -120,8 +120,8 @@ def test_the_main_job(plan, values):
         ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
         ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
         (
-            "canary",
-            "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
+            "canary make",
+            "--data data.jsonl --out c --kind digits --variants 20 --alpha .05",
             "documents",
             "60 texts in",
         ),
