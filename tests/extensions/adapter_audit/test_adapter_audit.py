@@ -90,6 +90,7 @@ def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> 
     assert merged == pytest.approx(adapter, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
     prepare(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet")).run()
 
@@ -174,14 +175,25 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
         detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1")).run()
 
 
-def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Path, tiny: Path) -> None:
+def test_models_that_do_not_belong_together_are_refused(there: Path, tiny: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    from fsd.models import language_model
+    from fsd.models.adapters import quiet_peft, save_adapter
+
+    model = language_model.load(ModelConfig(device="cpu"))
+    with quiet_peft():
+        model.model = get_peft_model(model.model, LoraConfig(task_type="CAUSAL_LM"))
+    save_adapter(model, there / "adapter")
+    rows = [{"text": document.text, "label": at % 2} for at, document in enumerate(corpus()) if at < 40]
+    (there / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for change, message in (
         ({"model": ModelConfig(model=str(tiny), device="cpu")}, "adapter must be used on its own base model"),
         ({"adapter": None, "tuned": str(tiny)}, "tuned must have the tokenizer of its base"),
         ({"detection": DetectorConfig(detectors="min_k_deviation")}, "min_k_deviation cannot be used in an audit"),
     ):
         with pytest.raises(UsageError, match=message):
-            prepare(replace(configured(folder), **change)).run()  # type: ignore[arg-type]
+            prepare(replace(configured(there), **change)).run()  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
