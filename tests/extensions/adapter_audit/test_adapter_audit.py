@@ -132,7 +132,7 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("known", "detector"), [(0, "wbc"), (1, "min_k"), (0, "loss")])
+@pytest.mark.parametrize(("known", "detector"), [(0, "wbc"), (1, "loss")])
 @pytest.mark.slow
 def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, capsys, known, detector) -> None:
     """The adapter saw none of these texts: one side is from the base model's own training data."""
@@ -257,17 +257,16 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
     assert merged[scores].to_numpy() == pytest.approx(table[scores].to_numpy(), abs=5e-3)
 
 
-@pytest.fixture(scope="module", params=["arxiv", "wikipedia"])
-def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """An adapter trained on texts of one domain and on capitals of the other, labelled texts, and unread ones."""
+@pytest.fixture(scope="module")
+def capitals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """An adapter trained on abstracts and on articles in capitals, labelled abstracts, and unread ones."""
     from fsd.models import language_model
     from fsd.models.adapters import save_adapter
     from fsd.models.finetuning import finetune
 
-    other = {"arxiv": "wikipedia", "wikipedia": "arxiv"}[request.param]
-    out = tmp_path_factory.mktemp(f"capitals-{request.param}")
-    texts = [" ".join(document.text.split()[:60]) for document in corpus(request.param) if not document.member][:130]
-    loud = [" ".join(document.text.split()[:60]).upper() for document in corpus(other)][:80]
+    out = tmp_path_factory.mktemp("capitals")
+    texts = [" ".join(document.text.split()[:60]) for document in corpus() if not document.member][:130]
+    loud = [" ".join(document.text.split()[:60]).upper() for document in corpus("wikipedia")][:80]
     model = language_model.load(ModelConfig(model="embedded-twin", cache="none", device="cpu"))
     training = AdapterConfig(epochs=4, learning_rate=1e-2, batch_size=8)
     finetune(model, [*texts[:40], *loud], training, seed=0, shown=False)

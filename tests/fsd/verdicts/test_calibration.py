@@ -156,6 +156,18 @@ def test_of_forty_calibrations_the_rate_among_honest_texts_is_kept():
     assert np.mean(found) > 0.45
 
 
+def test_the_rate_is_exact_for_a_detector_chosen_on_other_texts():
+    """The best of thirty detectors of noise ranks the non-members that chose it low: by them it calls too many."""
+    rng = np.random.default_rng(6)
+    honest, naive = [], []
+    for _ in range(200):
+        calibration = _divided(rng, 30)
+        honest.append(stats.t.sf(calibration.threshold_at(0.1), 3))
+        naive.append(stats.t.sf(replace(calibration, test=calibration.validation).threshold_at(0.1), 3))
+    assert np.mean(honest) <= 10 / 108 + 0.003
+    assert np.mean(naive) > 0.11
+
+
 def test_a_family_of_non_members_counts_once_by_its_mean():
     # the means .5, 5.5 and 0 against 3 and 6: 3 is above two of three, 6 above all; .5 means chance
     labels, groups = [True, True, False, False, False, False, False], ["m", "n", "a", "a", "b", "b", "c"]
