@@ -39,7 +39,7 @@ def job(job, make_rows):
 
 @pytest.fixture
 def config(job, tmp_path):
-    return TuneConfig(base_run=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=8, folds=3, repeats=2)
+    return TuneConfig(base_run=job, storage=f"journal:{tmp_path}/trials.log", study="s", trials=20, folds=3, repeats=2)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     assert {"history.png", "curve_min_k.png", "curve_min_k_deviation.png", "report.html"} <= names
     folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
     trials = pd.read_csv(folder / "trials.csv")
-    assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 8)
+    assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 20)
 
     settings = json.loads((folder / "settings.json").read_text())["detectors"]
     table = pd.read_csv(folder / "tuning.csv").set_index("task")
@@ -84,7 +84,7 @@ def test_winners_are_compared_registered_and_used(config, capsys):
         row = table.loc[other.info.run_name.removeprefix("tune ")]
         assert other.data.params == {name: str(value) for name, value in json.loads(row["tuned"]).items()}
         assert other.data.metrics["tuning/test_gain"] == pytest.approx(row["test_gain"])
-        assert other.data.metrics["tuning/trials"] == 8
+        assert other.data.metrics["tuning/trials"] == 20
     best = trials[trials.study == "min_k.fsd"].value.max()
     assert table.loc["min_k.fsd", "validation_tuned"] == pytest.approx(best)
     gap = table["validation_tuned"] - table["test_tuned"]
