@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -128,6 +129,16 @@ def new_stores_are_copies(once: Callable[..., Path]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_create", copied)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_stays_is_counted_once() -> None:
+    """Every training ends with a full garbage collection, which walks through all that was ever imported, for a second.
+
+    Frozen objects are left out of it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
