@@ -33,6 +33,8 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("COLUMNS", None)  # which xdist sets: a table as wide as a pipe allows, not as a terminal
 os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
+gc.disable()  # until all is imported
+
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -56,6 +58,10 @@ LONGEST = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate", action="store_true", help="record tests/golden/json anew")
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
