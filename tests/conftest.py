@@ -33,8 +33,6 @@ os.environ.pop("MLFLOW_TRACKING_URI", None)
 os.environ.pop("COLUMNS", None)  # which xdist sets: a table as wide as a pipe allows, not as a terminal
 os.environ["FSD_CACHE"] = tempfile.mkdtemp(prefix="fsd-cache-")
 
-gc.disable()  # until all is imported
-
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -42,6 +40,7 @@ from hypothesis import settings
 
 from fsd.net.http import Clock
 
+gc.disable()  # until all is imported
 settings.register_profile("fsd", derandomize=True, database=None, deadline=None)  # the same examples every time
 settings.load_profile("fsd")
 

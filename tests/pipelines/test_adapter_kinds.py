@@ -139,6 +139,7 @@ def test_an_adapter_that_reads_no_text_alone_is_refused(
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_rows: Callable[..., list[dict[str, Any]]]) -> Path:
     """A working folder with 40 labelled texts that the smallest context holds, and a work of 30 words."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
     rows = make_rows(40, seed=5)
     for row in rows:
         row["text"] = " ".join(row["text"].split()[-6:])
@@ -261,6 +262,7 @@ def test_the_output_of_a_trainer_and_its_checkpoints_are_adapters(base: Any, tra
     assert np.abs(numbers[0] - losses(model, None)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, there: Path) -> None:
     model = str(base("lora"))
     words = [json.dumps({"text": document.text}) + "\n" for document in list(corpus())[:60]]

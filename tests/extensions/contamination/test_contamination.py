@@ -31,6 +31,7 @@ def write(path: Path, texts: list[str], **columns: list[object]) -> str:
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
     documents = list(corpus())
     write(tmp_path / "set.jsonl", [d.text for d in documents if d.member][:20])
     write(tmp_path / "known.jsonl", [d.text for d in documents if not d.member][:20])
