@@ -65,6 +65,14 @@ def empty_pictures() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def requirements_are_not_compared() -> Iterator[None]:
+    """MLflow compares the packages that are installed with those of each stored model, for half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlflow.utils.environment.warn_dependency_requirement_mismatches", lambda *_, **__: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def run_command() -> Callable[[str], str]:
     """`run_command("score --data ...")` runs it in this process and in the working folder, and gives its stdout."""

@@ -120,12 +120,6 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, comple
         prepare(configured(tiny, **api, detection=DetectorConfig(detectors="loss,surp"))).run()
 
 
-def test_an_api_must_give_the_log_probabilities_of_prompts(files, tiny, completions) -> None:
-    api = completions(False)
-    with pytest.raises(UsageError, match="log-probabilities"):
-        prepare(configured(tiny, model=ModelConfig(model="api:x"), api=api, known=())).run()
-
-
 def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, prose, capsys) -> None:
     from fsd.tracking import find_runs
 

@@ -20,13 +20,11 @@ from fsd.errors import UsageError
 from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.store import quiet
-from fsd.verdicts.exchangeability import Exchangeability
-from fsd.verdicts.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
+from fsd.verdicts.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules, Verdicts
 from pipelines.detect import report
 from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
 from pipelines.experiment.adapter_files import CALIBRATION, Setup
-from pipelines.experiment.verdict_sentences import basis_sentences
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -223,19 +221,6 @@ def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, mak
     assert result.bases[0].test.rejected
     assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
     assert result.table["p_value"].isna().all()
-
-
-def test_the_reason_of_a_refusal_is_the_test_that_refused():
-    for classifier_p, outside_p, reason in (
-        (0.002, 0.4, "a classifier distinguishes the two with AUC 0.90"),
-        (0.9, 0.0, "more of them are outside the calibrated domain than chance explains"),
-        (None, 0.0, "more of them are outside the calibrated domain than chance explains"),
-    ):
-        test = Exchangeability(20, 0.004, classifier_p, outside_p, None if classifier_p is None else 0.9, ("'film'",))
-        assert (
-            f"they differ; {reason}; most telling: 'film'"
-            in basis_sentences([Basis("", reason="they differ", test=test)])[0].text
-        )
 
 
 def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
