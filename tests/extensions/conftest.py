@@ -1,6 +1,6 @@
 """Commands of extensions are tested as those of the core: see tests/pipelines/conftest.py."""
 
-from tests.pipelines.conftest import (  # noqa: F401  # noqa: F401
+from tests.pipelines.conftest import (  # noqa: F401
     empty_pictures,
     finished_run,
     job,

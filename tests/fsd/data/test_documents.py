@@ -3,7 +3,7 @@ from datetime import date, datetime
 
 import pytest
 
-from fsd.data.documents import content_hash, cut, segments, utc_day
+from fsd.data.documents import Document, content_hash, cut, segments, utc_day
 
 
 def test_content_hash_is_sha256_of_utf8_and_the_day_of_a_time_is_that_of_utc():
@@ -34,3 +34,8 @@ def test_segments_are_those_of_the_surp_paper(count, places, starts):
 def test_cut():
     for text, words, expected in ((" a  b\nc ", 2, "a  b"), ("a b", 2, "a b"), (" a b ", 0, "a b")):
         assert cut(text, words) == expected
+
+
+def test_the_representation_is_short():
+    document = Document("one two three " * 100, False, date(2024, 5, 1), "g", origin_url="a file" * 50)
+    assert repr(document).endswith("three one two', member=False, date='2024-05-01', group='g')")
