@@ -114,10 +114,8 @@ def test_every_kind_of_adapter_has_the_numbers_of_peft(
 ) -> None:
     model, folder = str(base(kind)), saved(kind)
     alone, tuned = losses(model, None), losses(model, folder)
-
     both = fsd.deviation(model, TEXTS, ["an unseen text"], ["loss"], adapter=folder)
     part = fsd.score(model, TEXTS, ["loss"], adapter=folder)
-
     assert both["loss.base"].to_numpy() == pytest.approx(alone, abs=1e-6)
     assert both["loss.tuned"].to_numpy() == pytest.approx(tuned, abs=1e-6)
     assert part["loss.base"].to_numpy() == pytest.approx(tuned, abs=1e-6)
@@ -173,7 +171,6 @@ def test_an_adapter_is_audited(base: Any, saved: Any, there: Path, kind: str, ca
         out="scores.parquet",
     )
     audit.prepare(config).run()
-
     as_peft(config.model.model, saved(kind), pd.read_parquet("scores.parquet"))
     shown = " ".join(capsys.readouterr().err.split())
     assert f"that the base is {config.model.model} is taken on your word" in shown
@@ -199,7 +196,6 @@ def test_a_run_takes_an_adapter(base: Any, saved: Any, there: Path, kind: str) -
         placebo="none",
     )
     main_job.prepare(config).run()
-
     (run,) = tracking.find_runs("fsd-arxiv", {})
     as_peft(config.model.model, saved(kind), pd.read_parquet(tracking.fetch_artifact(run.id, "scores.parquet")))
 
@@ -209,7 +205,6 @@ def test_a_work_is_extracted_from_a_model_with_an_adapter(base: Any, saved: Any,
     model = ModelConfig(model=str(base(kind)), device="cpu")
     adapter = str(saved(kind))
     works.prepare(ExtractConfig("book.txt", model=model, adapter=adapter, prefix=6, suffix=6, stride=4)).run()
-
     (run,) = tracking.find_runs("fsd-extraction", {})
     table = pd.read_parquet(tracking.fetch_artifact(run.id, "passages.parquet"))
     opened = load(model.model)
@@ -274,7 +269,6 @@ def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, t
     config = ModelConfig(model=model, device="cpu")
     rank.prepare(RankConfig(folder="canaries", model=config, adapter=str(saved("lora")), **settings)).run()
     rank.prepare(RankConfig(folder="canaries", model=config, **settings)).run()
-
     alone, tuned = sorted(tracking.find_runs("fsd-canaries", {}), key=lambda run: run.tags.get("adapter", ""))
     tables = [pd.read_parquet(tracking.fetch_artifact(run.id, "canaries.parquet")) for run in (alone, tuned)]
     assert tuned.tags["adapter"] == str(saved("lora"))

@@ -83,9 +83,7 @@ def test_the_main_job_runs_on_what_a_domain_collects(domain, here, run_fsd, publ
     assert [sum(text.member is side for text in collected) for side in (True, False)] == [30, 30]
     assert {text.member for text in collected if text.date > AFTER} == {False}
     assert {text.member for text in collected if text.date < BEFORE} == {True}
-
     done, scores, unseen = run_fsd(domain, "b.jsonl")
-
     assert done.metrics["audit/leaked_groups"] == 0
     assert scores[["loss.fsd", "zlib.fsd"]].notna().all(axis=None)
     parts = dict(zip(scores["text"], scores["split"], strict=True)) | {text.text: "unseen" for text in unseen}
@@ -103,8 +101,6 @@ def test_the_main_job_fine_tunes_on_what_was_collected_for_it(here, run_fsd, pub
     fresh, benchmark = read_files(["fresh.jsonl"]), read_files(["b.jsonl"])
     manifest = json.loads(Path("fresh.manifest.json").read_text())
     assert manifest["dropped"] == {"in the benchmark": 15}
-
     _, scores, unseen = run_fsd("stackexchange", "b.jsonl", unseen="fresh.jsonl")
-
     assert sorted(text.text for text in unseen) == sorted(text.text for text in fresh)
     assert sorted(scores["text"]) == sorted(text.text for text in benchmark)

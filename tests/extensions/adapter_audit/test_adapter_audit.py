@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from peft import LoraConfig, get_peft_model
 
 import detectors
 from extensions.adapter_audit.command import prepare
@@ -14,10 +15,17 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
+from fsd.models import language_model
+from fsd.models.adapters import attach, quiet_peft, save_adapter
+from fsd.models.finetuning import finetune
 from fsd.scores import Score
-from fsd.tracking import version_info
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.pair_scorer import PairScorer
+from fsd.token_stats import Prompt
+from fsd.tracking import fetch_artifact, find_runs, version_info
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.detect.__main__ import prepare as detect
+from pipelines.detect.classifier import MembershipClassifier
 
 TRAINED, OTHERS = 40, 40
 
@@ -25,10 +33,6 @@ TRAINED, OTHERS = 40, 40
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter trained on the beginnings of 40 abstracts, the same as a whole model, and the labelled texts."""
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
     out = tmp_path_factory.mktemp("audit")
     documents = [document for document in corpus() if not document.member][: TRAINED + OTHERS]
     texts = [" ".join(document.text.split()[:40]) for document in documents]
@@ -63,10 +67,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> None:
-    from fsd.tracking import fetch_artifact, find_runs
-
     prepare(configured(folder, out="scores.csv")).run()
-
     (run,) = find_runs("fsd-adapter-audit")
     assert run.metrics["auc/loss.calibrated"] > 0.9
     assert run.metrics["auc/loss.calibrated"] > run.metrics["auc/loss.tuned"]
@@ -93,7 +94,6 @@ def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> 
 @pytest.mark.slow
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
     prepare(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     judged = table[table["split"] == "judged"]
     truth = {row["text"]: row["label"] for row in map(json.loads, (folder / "data.jsonl").read_text().splitlines())}
@@ -124,7 +124,6 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     prepare(
         configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet")
     ).run()
-
     judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
     assert len(judged) == 20
     assert judged["p_value"].isna().all()
@@ -145,7 +144,6 @@ def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, ca
     (there / "known.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = DetectorConfig(detectors=detector)
     prepare(configured(folder, data=("known.jsonl",), detection=asked, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     assert set(table.query("split == 'judged'")["verdict"]) == {"no verdict"}
     assert ("loss.tuned" in table) == (detector == "loss")
@@ -162,7 +160,6 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
     (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     loss = DetectorConfig(detectors="loss")
     prepare(configured(folder, data=("apart.jsonl",), detection=loss, out="scores.parquet", same_source=True)).run()
-
     judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
     assert len(judged) == 12
     assert set(judged["verdict"]) == {"no verdict"}
@@ -176,11 +173,6 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
 
 
 def test_models_that_do_not_belong_together_are_refused(there: Path, tiny: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    from fsd.models import language_model
-    from fsd.models.adapters import quiet_peft, save_adapter
-
     model = language_model.load(ModelConfig(device="cpu"))
     with quiet_peft():
         model.model = get_peft_model(model.model, LoraConfig(task_type="CAUSAL_LM"))
@@ -199,16 +191,10 @@ def test_models_that_do_not_belong_together_are_refused(there: Path, tiny: Path)
 @pytest.mark.slow
 def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, there: Path) -> None:
     """The same numbers as those of the detector with the base as its reference, after contexts; `detect` has them."""
-    from fsd.models import language_model
-    from fsd.models.adapters import attach
-    from fsd.scoring.model_scorer import ModelScorer
-    from pipelines.detect.classifier import MembershipClassifier
-
     rows = map(json.loads, (folder / "data.jsonl").read_text().splitlines())
     (there / "data.jsonl").write_text("".join(json.dumps({**row, "context": "We show this."}) + "\n" for row in rows))
     asked = DetectorConfig(detectors="wbc")
     prepare(configured(folder, data=("data.jsonl",), detection=asked, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     model = language_model.load(ModelConfig(device="cpu"))
     attach(model, folder / "adapter")
@@ -226,12 +212,6 @@ def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, th
 @pytest.mark.slow
 def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(folder: Path, there: Path) -> None:
     """As by the scorer of two models; scores of each alone, which come from the same passes, are as without it."""
-    from fsd.models import language_model
-    from fsd.models.adapters import attach
-    from fsd.scoring.pair_scorer import PairScorer
-    from fsd.token_stats import Prompt
-    from pipelines.detect.classifier import MembershipClassifier
-
     names = ("info_rmia", "standardised_ratio")
     scores = ["loss.base", "loss.tuned", "loss.calibrated", *(f"{name}.calibrated" for name in names)]
     without = ModelConfig(device="cpu", cache="none")
@@ -239,7 +219,6 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
         detection = DetectorConfig(detectors=chosen)
         prepare(configured(folder, detection=detection, model=without, out=f"{out}.parquet")).run()
     alone, table = pd.read_parquet("loss.parquet"), pd.read_parquet("all.parquet")
-
     assert [name for name in table if name in scores or name.startswith(names)] == scores
     assert alone[scores[:3]].to_numpy() == pytest.approx(table[scores[:3]].to_numpy(), abs=1e-5)
     model = language_model.load(ModelConfig(device="cpu"))
@@ -260,10 +239,6 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
 @pytest.fixture(scope="module")
 def capitals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """An adapter trained on abstracts and on articles in capitals, labelled abstracts, and unread ones."""
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
     out = tmp_path_factory.mktemp("capitals")
     texts = [" ".join(document.text.split()[:60]) for document in corpus() if not document.member][:130]
     loud = [" ".join(document.text.split()[:60]).upper() for document in corpus("wikipedia")][:80]
@@ -280,8 +255,6 @@ def capitals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]
 @pytest.mark.slow
 def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixed, there: Path, capsys) -> None:
     """Neither by the audit nor by `detect` with the registered audit; without a check nearly all would be called."""
-    from pipelines.detect.classifier import MembershipClassifier
-
     folder, unread = capitals
     loud = [text.upper() for text in (unread[:3] if mixed else unread)]
     asked = [*loud, *unread[3:]] if mixed else loud
@@ -290,7 +263,6 @@ def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixe
     config = configured(folder, model=model, data=(str(folder / "labelled.jsonl"), "asked.jsonl"), out="audit.parquet")
     prepare(config).run()
     detect(DetectConfig(("asked.jsonl",), "models:/fsd-adapter-audit/1", out="detect.parquet")).run()
-
     classifier = MembershipClassifier("models:/fsd-adapter-audit/1")
     calibration = classifier.calibration
     unchecked = calibration.p_values(classifier.scores(loud).columns[calibration.score]) <= 0.05
@@ -311,10 +283,6 @@ def test_what_the_base_does_not_know_is_no_fine_tuning_data(there) -> None:
 
     By the difference of the scores alone, twice as many as promised would be called.
     """
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
     known = [document.text for document in corpus() if document.member]
     unread = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none", device="cpu"))

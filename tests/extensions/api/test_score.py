@@ -80,7 +80,6 @@ def test_a_dry_run_states_what_is_said_before_the_first_request(serve, vllm, job
     facts = dict(prepare(chosen).plan().facts)
     assert url.requests == []
     prepare(chosen).run()
-
     tokens = rows["tokens"]
     assert rows["requests"] == tokens["generated_at_most"] == 26
     assert rows["cost"] == pytest.approx((tokens["sent"] + 26) / 1000)

@@ -19,6 +19,7 @@ from fsd.data.corpus import Corpus
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
 from fsd.statistics.intervals import Estimate
+from fsd.tracking import fetch_artifact, find_runs
 from fsd.verdicts.dataset_inference import DatasetVerdict
 
 
@@ -53,10 +54,7 @@ def configured(tiny: Path, **changes: object) -> ContaminationConfig:
 
 @pytest.mark.slow
 def test_all_tests_run_and_are_tracked(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from fsd.tracking import fetch_artifact, find_runs
-
     prepare(configured(tiny)).run()
-
     (run,) = find_runs("fsd-contamination")
     names = ("exchangeability", "dataset inference", "CoDeC", "kernel divergence")
     assert {f"contamination_p/{name}" for name in names} <= set(run.metrics)
@@ -96,8 +94,6 @@ def completions(
 
 
 def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, completions, requested, capsys) -> None:
-    from fsd.tracking import find_runs
-
     api = {"model": ModelConfig(model="api:x"), "api": completions(True)}
     job = prepare(configured(tiny, **api))
     assert job.asked
@@ -105,7 +101,6 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, comple
     assert requested == []
     job.run()
     assert len(requested) == len(set(requested)) == expected.requests
-
     (run,) = find_runs("fsd-contamination")
     assert {f"contamination_p/{name}" for name in ("exchangeability", "dataset inference", "CoDeC")} <= set(run.metrics)
     assert "contamination_p/kernel divergence" not in run.metrics
@@ -121,11 +116,8 @@ def test_an_api_allows_all_tests_but_the_one_that_fine_tunes(files, tiny, comple
 
 
 def test_sets_of_unequal_kind_get_no_p_value_but_that_of_the_order(files, tiny, prose, capsys) -> None:
-    from fsd.tracking import find_runs
-
     write(files / "known.jsonl", [prose(seed, 80) for seed in range(20)])
     prepare(configured(tiny, detection=DetectorConfig(detectors="loss"))).run()
-
     (run,) = find_runs("fsd-contamination")
     assert {name for name in run.metrics if name.startswith("contamination_p/")} == {"contamination_p/exchangeability"}
     assert "CoDeC has no p-value: a classifier that never sees" in " ".join(capsys.readouterr().out.split())
@@ -139,13 +131,11 @@ def told(tiny: Path, *outcomes: Outcome, verdict: DatasetVerdict | None = None, 
 
 def test_the_smallest_p_is_first_and_tests_without_one_are_not_corrected_for() -> None:
     outcomes = [Outcome("a", "", "", 0.04), Outcome("b", "", "", None, "reason"), Outcome("c", "", "", 0.01)]
-
     assert corrected(outcomes, 0.05, {})["p_holm"].tolist() == pytest.approx([0.02, 0.04, math.nan], nan_ok=True)
 
 
 def test_tests_that_cannot_reach_the_level_are_named_and_not_corrected_for(tiny) -> None:
     outcomes = [Outcome("a", p=0.03), Outcome("b", p=1 / 8, finest=1 / 8), Outcome("c", p=0.5, finest=1 / 8)]
-
     assert corrected(outcomes, 0.05, {})["p_holm"].tolist() == pytest.approx([0.03, math.nan, math.nan], nan_ok=True)
     assert corrected(outcomes, 1 / 8, {})["p_holm"].tolist() == pytest.approx([0.09, 0.25, 0.5])
     notes = told(tiny, *outcomes, known=(), sets=7)

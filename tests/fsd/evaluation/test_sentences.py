@@ -258,7 +258,6 @@ def test_what_the_base_knows_is_said_of_an_audit(base, state, explains, said):
 def test_the_headline_judges_and_bars(auc, blind, lead, periods, judgement, barred):
     rows = [_row(auc), _row((0.4, 0.3, 0.5), "tpr_at_5fpr"), *(_placebo(MIDDLE, lead) if lead else [])]
     results = _results(rows, blind=Control(blind, "few"), periods=periods)
-
     assert Answer(results).state == judgement
     assert Answer(replace(results, never_saw=True)).state == "control"
     young = replace(results, labels=Labels(False, "the labels do not hold"))
@@ -317,7 +316,6 @@ def test_an_interval_below_one_half_asks_whether_labels_are_reversed():
     assert summary.void
     assert summary.sentence.endswith(f"the score {LOW_AUC} is {ASKED}")
     assert Answer(results).rate is None
-
     blind = _results([_row(GOOD), rate, *_placebo(MIDDLE, LEAD)], blind=Control(LOW_AUC))
     assert f"reaches {LOW_AUC} here, {ASKED}" in sentences.conclusions(Answer(blind))[0]
     assert Answer(blind).barred == f"the blind classifier reaches {LOW_AUC}, {ASKED}"
@@ -358,7 +356,6 @@ def test_the_headline_is_the_best_score_of_all_states():
     base += [row._replace(state="base") for row in _placebo((0.5, 0.4, 0.6), (0.2, 0.1, 0.3))]
     gain = _row((-0.06, -0.1, -0.02), "auc_gain", state="")
     results = _results([_row(MIDDLE), *base], top=Score("loss", "base"), gain=gain)
-
     assert sentences.headline(Answer(results)).endswith(
         ": AUC .76 [.70, .82] (loss base score); control model .50, texts alone .50"
     )

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 
 from fsd.config import AdapterConfig, ModelConfig
@@ -36,8 +37,6 @@ METHODS = ("lora", "ia3", "adalora")
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_fresh_adapter_moves_no_score(tiny, method, numbers):
-    from peft import get_peft_model
-
     model = load(str(tiny), device="cpu")
     base = numbers(model, tuned=False)
     with quiet_peft():

@@ -41,7 +41,6 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with contextlib.suppress(SystemExit):
         runpy.run_module(f"pipelines.{name}", run_name="__main__")
-
     shown = capsys.readouterr().out
     assert "\n\nusage:" in shown
     assert not re.search(r"default:\s*(''|None)?\)", shown)  # an empty default says nothing
@@ -54,7 +53,6 @@ def test_a_command_of_fsd_has_the_help_of_its_module(flag: str, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["fsd", "compare", flag])
     with pytest.raises(SystemExit):
         main()
-
     assert "Output file of the table" in capsys.readouterr().out
 
 
@@ -67,7 +65,6 @@ def test_help_loads_no_large_library(root: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "pipelines.fsd", "--help"]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=root, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in answer.stderr.splitlines()}
-
     assert "tyro" in loaded
     large = "torch transformers mlflow pandas sklearn scipy matplotlib optuna rich"
     assert not loaded & set(large.split())
@@ -117,7 +114,6 @@ def test_an_expected_end_is_one_line_and_an_exit_code(error, code, message, monk
     monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a b", "postgresql://me:secret@host/x"])
     with pytest.raises(SystemExit) as ended:
         command(Words, failing, "x")
-
     assert ended.value.code == code
     assert capsys.readouterr().err == f"{message}\n"
 
@@ -200,7 +196,6 @@ def test_a_signal_cleans_up_and_ends_with_its_own_code(number, message, waiting,
     job = waiting()
     job.send_signal(number)
     _, errors = job.communicate(timeout=30)
-
     assert job.returncode == 128 + number
     assert errors == f"{message}\n"
     assert (tmp_path / "cleaned").exists()
@@ -213,14 +208,12 @@ def test_what_a_killed_command_leaves_is_removed_by_the_next(waiting: Callable, 
     killed.wait()
     (left,) = (tmp_path / "temporary").iterdir()
     waiting()
-
     assert not left.exists()
 
 
 def test_a_hangup_is_ignored_under_nohup(waiting: Callable) -> None:
     job = waiting("nohup")
     job.send_signal(signal.SIGHUP)
-
     with pytest.raises(subprocess.TimeoutExpired):
         job.wait(timeout=0.5)
 
@@ -238,9 +231,7 @@ def test_a_terminal_without_unicode_gets_what_it_can_show(tmp_path: Path, monkey
 
 def test_a_closed_pipe_is_no_error(root: Path) -> None:
     shell = f"{sys.executable} -m pipelines.tune --help | head -1"
-
     answer = subprocess.run(shell, shell=True, capture_output=True, text=True, cwd=root, timeout=60, check=False)
-
     assert answer.stdout.startswith("Choose settings")
     assert answer.stderr == ""
 
@@ -285,9 +276,7 @@ command(Config, lambda _: Job(lambda: main(_), {}), "", parallel=case != "refuse
 )
 def test_an_error_in_any_process_is_reported_once_and_ends_all(tmp_path, torchrun, case, report) -> None:
     (tmp_path / "job.py").write_text(FAILING_JOB)
-
     job = torchrun("job.py", case, cwd=tmp_path)
-
     reports = [line for line in job.stderr.splitlines() if line.startswith(report.split(maxsplit=1)[0])]
     assert reports == [report], job.stderr
     assert job.stderr.count("Traceback (most recent call last)\n  File") <= case.startswith("bug")

@@ -74,7 +74,6 @@ def test_the_main_job(plan, values):
     )  # fmt: skip
     sizes = dict(reversed(part.split()) for part in rows["texts"].partition(": ")[2].split(", "))
     scored, unseen = int(sizes["validation"]) + int(sizes["test"]), int(sizes["unseen"])
-
     assert sum(map(int, sizes.values())) == 60
     assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
     assert int(rows["training steps"]) == 2 * -(-unseen // 4)
@@ -130,7 +129,6 @@ def test_the_main_job(plan, values):
 def test_other_commands(module, arguments, row, value, plan, values):
     scores = row == "forward passes"
     rows = plan(module, *arguments.split(), *(["--model", "TINY"] if scores else []))
-
     assert value in rows[row]
     assert not scores or "parameters" in rows["model"]
     # Programs get numbers; no number stands before a word.
@@ -145,7 +143,6 @@ def test_a_plan_shows_no_credentials():
 def test_what_would_be_downloaded_is_named(plan, monkeypatch):
     monkeypatch.setattr("fsd.net.hub.hub_reachable", lambda: True)
     rows = plan("run", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
-
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
     assert rows["forward passes"] == "unknown before the download"
