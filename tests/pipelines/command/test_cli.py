@@ -26,6 +26,7 @@ from pipelines.command.cli import command, command_name, read
 from pipelines.command.commands import commands
 from pipelines.detect.__main__ import DetectConfig
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 FOLDER = Path(__file__).parents[3] / "pipelines"
 PIPELINES = sorted(
     [
@@ -36,7 +37,6 @@ PIPELINES = sorted(
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", [name, "--help"])
     with contextlib.suppress(SystemExit):
@@ -47,7 +47,6 @@ def test_every_pipeline_has_a_help(name, monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 def test_a_command_of_fsd_has_the_help_of_its_module(flag: str, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)  # which is put back
     monkeypatch.setattr(sys, "argv", ["fsd", "compare", flag])
