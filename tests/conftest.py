@@ -52,6 +52,7 @@ LONGEST = [
     "tests/pipelines/test_docs.py",
     "tests/pipelines/test_bad_input.py",
     "tests/test_benchmarks.py",
+    *(f"tests/pipelines/{name}" for name in ("detect/test_detect.py", "test_adapter_kinds.py", "test_golden.py")),
 ]
 
 

@@ -295,6 +295,7 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     assert not tracking.find_runs("fsd-arxiv", {"task": "detect"}, status="FAILED")
 
 
+@pytest.mark.slow
 def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, served):
     file = jsonl(tmp_path / "one.jsonl", [{"text": row["text"]} for row in make_rows(1, 15)])
     page = tmp_path / "r.html"
