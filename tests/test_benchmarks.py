@@ -33,7 +33,7 @@ FORMS: Mapping[str, Smallest] = {
         "--data small.jsonl --changes word --shares 1 --permutations 1", r"^word \| 1\.00 \| \d\.\d+ \["
     ),
     "calibrations": Smallest(
-        "--runs 1 --calibrated abstracts --read 40 --aside 10 --nonmembers 60 --honest 20 --docstrings 60 --copies 1"
+        "--runs 1 --calibrated abstracts --read 40 --aside 10 --nonmembers 60 --honest 20 --docstrings 200 --copies 1"
         " --detectors loss --redrawn 1",
         r"^\| abstracts \| 1 \| \d, \d \| 20 \| ",
     ),
