@@ -134,6 +134,7 @@ def test_tables_of_results(results):
     assert table.rows[0][3:6] == ["–", "–", "–"]
     assert table.marked == [0]
     assert "[" in table.rows[1][1]
+
     (row,) = placebo_table(results).rows
     assert row[:2] == ["loss", table.rows[1][2]]
     assert re.fullmatch(r"-?\.\d\d \[-?\.\d\d, -?\.\d\d\]", row[3])
