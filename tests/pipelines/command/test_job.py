@@ -74,6 +74,7 @@ def test_the_main_job(plan, values):
     )  # fmt: skip
     sizes = dict(reversed(part.split()) for part in rows["texts"].partition(": ")[2].split(", "))
     scored, unseen = int(sizes["validation"]) + int(sizes["test"]), int(sizes["unseen"])
+
     assert sum(map(int, sizes.values())) == 60
     assert rows["forward passes"] == f"{4 * scored:,} texts ({2 * scored} by base, {2 * scored} by tuned)"
     assert int(rows["training steps"]) == 2 * -(-unseen // 4)
@@ -99,21 +100,37 @@ def test_the_main_job(plan, values):
         ("score", "--data data.jsonl --detectors loss --out out.csv", "forward passes", "60 texts (60 by base)"),
         ("tune", "--data data.jsonl --detectors min_k --validation 0.4", "forward passes", "texts ("),
         ("extract", "book.txt --prefix 9 --suffix 9", "forward passes", "by base)"),
-        ("adapter-audit", "--data data.jsonl --tuned OTHER --detectors loss", "forward passes", "120 texts (60 by"),
+        (
+            "adapter-audit",
+            "--data data.jsonl --tuned OTHER --detectors loss",
+            "forward passes",
+            "120 texts (60 by base",
+        ),
         ("contamination", "data.jsonl --detectors loss", "forward passes", "1,200 texts (1,200 by base)"),
         ("study", "fsd-t6 --data data.jsonl", "forward passes", "by tuned)"),
         ("collect", "--domain arxiv --limit 50 --after 2024-01-01", "non-members", "up to 50 texts, after 2024-01-01"),
         ("collect", "--domain arxiv --limit 5 --after 2024-01-01 --before 2023-01-01", "members", "before 2023-01-01"),
-        ("pretrain", "--members data.jsonl --background book.jsonl --out m --passes 2", "training steps", "4 of 16 t"),
+        (
+            "pretrain",
+            "--members data.jsonl --background book.jsonl --out m --passes 2",
+            "training steps",
+            "4 of 16 tex",
+        ),
         ("pretrain", "--members data.jsonl --background book.jsonl --out m", "tokens", "to train on"),
         ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
         ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
-        ("canary", "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05", "documents", "60 texts"),
+        (
+            "canary",
+            "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
+            "documents",
+            "60 texts in",
+        ),
     ],
 )
 def test_other_commands(module, arguments, row, value, plan, values):
     scores = row == "forward passes"
     rows = plan(module, *arguments.split(), *(["--model", "TINY"] if scores else []))
+
     assert value in rows[row]
     assert not scores or "parameters" in rows["model"]
     # Programs get numbers; no number stands before a word.
@@ -128,6 +145,7 @@ def test_a_plan_shows_no_credentials():
 def test_what_would_be_downloaded_is_named(plan, monkeypatch):
     monkeypatch.setattr("fsd.net.hub.hub_reachable", lambda: True)
     rows = plan("run", "--data", "wikimia:64", "--model", "nobody/nothing", "--placebo", "none")
+
     assert rows["texts"] == "wikimia:64: downloaded, if it is not in the cache"
     assert rows["model"] == "nobody/nothing: not on this machine, to be downloaded; its size is known after that"
     assert rows["forward passes"] == "unknown before the download"
