@@ -13,6 +13,7 @@ import pytest
 from fsd.data.readers import table_documents
 from fsd.tracking import fetch_model_file, find_runs
 from pipelines.detect.classifier import MembershipClassifier
+from tests.rows import write
 
 TEMPLATE = (
     "{% if messages[0].role != 'user' %}{{ raise_exception('the user must begin') }}{% endif %}"
@@ -36,10 +37,6 @@ def as_chat(row):
     words = row["text"].split()
     turns = [{"role": "user", "content": " ".join(words[:5])}, {"role": "assistant", "content": " ".join(words[5:])}]
     return {"messages": turns, **{name: row[name] for name in row if name != "text"}}
-
-
-def write(name, rows):
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
