@@ -471,9 +471,7 @@ def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) ->
         table = evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
-            key = f"fallback/{names[score.detector]}.{BASE}"
-            # A detector may have several fallbacks, each for other texts.
-            metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
+            metrics[f"fallback/{names[score.detector]}.{BASE}"] = replaced / scored.texts
     for row in table.to_dict("records"):
         score_name = f"{row['detector']}.{row['state']}".rstrip(".")
         for column, ending in ENDINGS.items():

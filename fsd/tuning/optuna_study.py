@@ -180,7 +180,8 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
     else:
         _share_trials(task, name, config, deadline)
     trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=FINISHED)
-    if not any(trial.state == TrialState.COMPLETE for trial in trials):
+    # Those that were pruned are known to be no candidates.
+    if not trials:
         failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
         reason = "the time was up before"
         if failed:
