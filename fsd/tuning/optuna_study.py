@@ -156,8 +156,7 @@ def compare_on_test(
         default_value = estimates(bootstrap, default[winner.task])[objective]
         tuned_value = estimates(bootstrap, tuned[winner.task])[objective]
         comparison = comparisons[winner.task]
-        # The interval is that of the paired comparison; the gain is the difference of the numbers beside it.
-        gain = comparison.estimate._replace(value=tuned_value.value - default_value.value)
+        gain = comparison.estimate
         row = winner._asdict()
         row["default"] = json.dumps(winner.default)
         row["tuned"] = json.dumps(winner.tuned)

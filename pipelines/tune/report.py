@@ -52,7 +52,6 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
     measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
-    numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     # A mean of p-values would have no meaning.
     run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))
     for winner in tuned.winners:
@@ -68,7 +67,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
             tags={"study": data.name_of(winner.task), "kind": "study"},
             parent=run,
         ) as nested:
-            nested.log_metrics(numbers[winner.task])
+            nested.log_metrics(dict(measured.T[winner.task]))
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
 
 

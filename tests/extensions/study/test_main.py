@@ -270,11 +270,16 @@ def test_the_printed_commands_for_books_take_their_passages_of_them(root, books,
 
 def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
     config = StudyConfig("surp-t2", scale="full", model=(str(tiny),), data=(f"{books},middle",))
-    with pytest.raises(UsageError, match="two files, then one of head, middle, tail or none"):
+    with pytest.raises(UsageError, match="two files, then one of head, middle, tail, whole or none"):
         prepare(config).plan()
-    Path("new.jsonl").write_text('{"text": "a short book", "id": "b"}\n')
-    with pytest.raises(UsageError, match=r"new\.jsonl must have texts of at least 1024 words"):
+    # As collected in segments, of which one side's would be head, middle and tail alike.
+    segments = [{"text": "word " * 1024, "id": f"b{number}"} for number in range(8)]
+    Path("new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in segments))
+    with pytest.raises(UsageError, match="must be whole works, not segments of 1024 words"):
         prepare(replace(config, data=(books,))).plan()
+    Path("rows.jsonl").write_text("".join(json.dumps(row | {"group": "b"}) + "\n" for row in segments))
+    with pytest.raises(UsageError, match="has 8: collect with --options places=whole"):
+        prepare(replace(config, data=("dolma_book:dolma.jsonl,rows.jsonl",))).plan()
 
 
 @pytest.mark.slow
