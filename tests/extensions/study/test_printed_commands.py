@@ -11,8 +11,7 @@ import pytest
 
 from extensions.study import catalogue
 from extensions.study.__main__ import prepare
-from extensions.study.catalogue import DATA, MODEL
-from extensions.study.grid import StudyConfig
+from extensions.study.grid import StudyConfig, plan
 from fsd import tracking
 from fsd.models.language_model import load_tokenizer
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
@@ -20,8 +19,9 @@ from pipelines.command import cli
 
 PAGE = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")
 COMMANDS = dict.fromkeys(re.findall(r"`fsd (study [^`]+)`", PAGE))
-# Sides of 600 words and more, which are cut to each length of a study; and of 2,000 short texts, which are counted.
-LONG = {"surp-t1", "surp-tpr", "dcpdd-fig3"}
+# Texts that are cut to each length of a study, and those of which a study draws hundreds.
+LONG = ("surp-t1", "surp-tpr")
+MANY = ("fsd-t3", "fsd-fig2", "fsd-fig4", "fsd-fig6")
 # The page's own command needs nothing, and takes minutes: `test_small_scale.py` runs it on half of the texts.
 OWN = {"domains", "truth"}
 # A word of two characters that jieba keeps whole.
@@ -45,7 +45,8 @@ def files(tmp_path_factory, tiny):
         return [{"text": text(8192), "id": f"{side} {n}"} for n in range(3)]
 
     made = {
-        "short": rows(2000, 1500, lambda: text(6)),
+        "short": rows(160, 160, lambda: f"{text(6)} in 2014"),
+        "many": rows(2000, 1500, lambda: text(6)),
         "long": rows(8, 8, lambda: text(300)),
         "patents": rows(4, 4, lambda: "".join(rng.choice(CHINESE, 600))),
         "members": books("dolma"),
@@ -74,7 +75,8 @@ def config(files, tiny, tmp_path, monkeypatch):
         if name not in OWN:
             flags += ["--model", str(tiny), "--device", "cpu", "--epochs", "1"]
             if "--data" not in flags:
-                flags += ["--data", str(files / ("long.jsonl" if name in LONG else "short.jsonl"))]
+                kind = "long" if name in LONG else "many" if name in MANY else "short"
+                flags += ["--data", str(files / f"{kind}.jsonl")]
             if catalogue.studies()[name].has_foreign_texts:
                 flags += ["--other", str(files / "short.jsonl")]
         monkeypatch.setattr(sys, "argv", ["study", name, *flags])
@@ -105,6 +107,7 @@ def test_a_printed_command_runs(command, config, capsys):
     (run,) = [run for run in tracking.find_runs("fsd-arxiv", {"study": given.study}) if "kind" not in run.tags]
     measured = pd.read_csv(tracking.fetch_artifact(run.id, "cells.csv"))
     assert measured["value"].notna().all()
-    assert run.metrics["cells/run"] == np.prod(
-        [len(axis.levels) for axis in study.axes if axis.name not in (MODEL, DATA)]
-    )
+    # Every cell has its numbers; those of equal texts share a run.
+    cells = plan(given.study, study, given)
+    labels = list(cells[0].labels)
+    assert not labels or len(measured.drop_duplicates(labels)) == len(cells)
