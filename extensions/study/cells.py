@@ -212,8 +212,7 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
         documents = truncate(documents, words)
     members = sum(document.member is True for document in documents)
     nonmembers = len(documents) - members
-    one_class = not (members and nonmembers)
-    if not documents or (one_class and not trained):
+    if not documents or not (trained or (members and nonmembers)):
         # Such as where all texts of a class are too short.
         length = f" of at least {words} words" if words else ""
         sizes = f"{members} members and {nonmembers} non-members, and its longest text {max(lengths)} words"
@@ -226,12 +225,14 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
 def _check_lengths(options: TextOptions, lengths: Sequence[int], given: str) -> None:
     """Refuse segments where whole works are cut, and whole works where passages are scored."""
     short, long = np.quantile(lengths, [0.25, 0.75])
-    words = options.words or 0
+    wanted = ""
     # The head of a text of one segment is its middle and its tail.
-    if options.where and short < 2 * words:
-        raise UsageError(f"texts must be whole works, not segments of {words} words; {given} has them of {short:.0f}")
-    if long > (options.longest or math.inf):
-        raise UsageError(f"texts must be passages, not whole works; {given} has them of {long:,.0f} words")
+    if options.where and options.words and short < 2 * options.words:
+        wanted = f"whole works, not segments of {options.words:,} words"
+    if options.longest and long > options.longest:
+        wanted = "passages, not whole works"
+    if wanted:
+        raise UsageError(f"texts must be {wanted}; half of {given} have {short:,.0f} to {long:,.0f} words")
 
 
 def _passages(documents: Sequence[Document], words: int, where: str) -> list[Document]:

@@ -441,7 +441,7 @@ def _book_segments(books: Documents, member: bool, words: int, places: Places) -
 def _segment_options(name: str, options: Sequence[str], part: str) -> tuple[int, Places]:
     """The length in words and the places of segments, from the options after the files."""
     sizes = [int(option) for option in options if option.isdecimal() and int(option)]
-    places = tuple(place for place in (*PLACES, WHOLE) if place in options)
+    places = tuple(option for option in options if option == WHOLE or option in PLACES)
     # an option that is neither, or one that is there twice, is a mistake
     if len(sizes) + len(places) < len(options) or max(len(sizes), len(places)) > 1:
         raise UsageError(

@@ -45,7 +45,7 @@ HEADING = 6
 
 def check(*, words: int, places: Places, **_: object) -> None:
     """Refuse options without a meaning, before a request."""
-    if words < 1 or not places or not set(places) <= {*PLACES, WHOLE}:
+    if words < 1 or not places or not set(places) - {WHOLE} <= set(PLACES):
         raise UsageError(
             f"options must have words of 1 or more and places of {','.join(PLACES)} or {WHOLE}; got {words}, {places}"
         )

@@ -275,7 +275,7 @@ def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
     # As collected in segments, of which one side's would be head, middle and tail alike.
     segments = [{"text": "word " * 1024, "id": f"b{number}"} for number in range(8)]
     Path("new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in segments))
-    with pytest.raises(UsageError, match="must be whole works, not segments of 1024 words"):
+    with pytest.raises(UsageError, match="must be whole works, not segments of 1,024 words"):
         prepare(replace(config, data=(books,))).plan()
     Path("rows.jsonl").write_text("".join(json.dumps(row | {"group": "b"}) + "\n" for row in segments))
     with pytest.raises(UsageError, match="has 8: collect with --options places=whole"):
