@@ -36,14 +36,12 @@ TABLE_HEADINGS = (
 NAMED = 5
 INTRODUCTION = """# The three papers, table by table
 
-For whoever compares a number of this package with a printed one. Each table and figure with results is a study, which
-runs at the paper's scale by the command beside it, given a GPU and the hub. **None was run at that scale here.**
+For whoever compares a number of this package with a printed one. Each table and figure with results is a study, whose
+command runs it at the paper's scale, given a GPU and the hub. **None was run at that scale here.**
 [Studies](results.md) says how to run one, and which choices of the papers' code are flags.
 
-[A table](papers.tsv) has more: what is as in the paper, how many printed numbers are on record, and the AUCs of the
-embedded model, which say nothing about the papers' models.
-
-`python -m scripts.papers_page` makes this page from `extensions/study/catalogue.yaml`.
+[A table](papers.tsv) has more: what is as in the paper, how many numbers are printed, and the embedded model's AUCs,
+which say nothing about the papers' models. `python -m scripts.papers_page` makes both.
 """
 
 
@@ -102,10 +100,9 @@ def _section(name: str, paper: Paper) -> str:
 
 def _own() -> str:
     """The part of the page on the studies that are of no paper."""
-    lines = ["## Studies of our own", "", "[Measured](benchmarks.md#what-was-measured) on the embedded models:", ""]
-    unpublished = [name for name in in_order() if studies()[name].place.startswith(OWN)]
-    lines += [f"- `fsd study {name}`" for name in unpublished]
-    return "\n".join([*lines, ""])
+    unpublished = [f"`fsd study {name}`" for name in in_order() if studies()[name].place.startswith(OWN)]
+    measured = "[measured](benchmarks.md#what-was-measured) on the embedded models"
+    return f"## Studies of our own\n\n{', '.join(unpublished)}: {measured}.\n"
 
 
 def _table(names: Sequence[str]) -> Iterator[str]:

@@ -45,6 +45,7 @@ class TextOptions:
     """Changes to the texts of a cell, applied in this order; see `extensions.study.ablations`."""
 
     timestamps: Literal["keep", "delete", "replace"] = "keep"
+    longest: int | None = None
     words: int | None = None
     where: Literal["head", "middle", "tail"] | None = None
     trained_on: Literal["non", "mem", "all"] | None = None

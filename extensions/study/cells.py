@@ -17,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from extensions.study import store
@@ -30,7 +31,7 @@ from extensions.study.ablations import (
     take_unseen,
     truncate,
 )
-from extensions.study.catalogue import DetectorSpec, Study
+from extensions.study.catalogue import DetectorSpec, Study, TextOptions
 from extensions.study.docstrings import docstring_paragraphs
 from extensions.study.grid import Cell
 from fsd.api import (
@@ -183,8 +184,8 @@ def _labelled_texts(entries: tuple[str, ...], cell: Cell) -> LabelledTexts:
     for entry in entries:
         source = benchmarks.source_of(entry)
         if source and source.reader == "books" and cell.texts.where:
-            # It cuts passages of books itself: what it gives otherwise cannot be cut at another place.
-            entry += f",{cell.texts.where},{cell.texts.words}"
+            # Segments, which it cuts otherwise, have no head, middle and tail.
+            entry += ",whole"
         rows_are_ids |= bool(source and source.start is not None)
         read.append(entry)
     # Without the split and the model, on which the texts do not depend, more cells share what is read.
@@ -202,22 +203,36 @@ def split_texts(cell: Cell, *, trained: bool) -> tuple[Split, tuple[str, ...]]:
     remarks = (*loaded.labels(cell.config).notes, *loaded.remarks)
     documents: Sequence[Document] = retime(loaded.documents, cell.texts.timestamps)
     words = cell.texts.words
+    lengths = [len(text.split()) for text in loaded.documents.texts]
+    given = ", ".join(cell.config.data.data)
+    _check_lengths(cell.texts, lengths, given)
     if words and cell.texts.where:
         documents = _passages(documents, words, cell.texts.where)
     elif words:
         documents = truncate(documents, words)
     members = sum(document.member is True for document in documents)
     nonmembers = len(documents) - members
-    one_class = not (members and nonmembers)
-    if not documents or (one_class and not trained):
+    if not documents or not (trained or (members and nonmembers)):
         # Such as where all texts of a class are too short.
-        longest = max(len(text.split()) for text in loaded.documents.texts)
         length = f" of at least {words} words" if words else ""
-        sizes = f"{members} members and {nonmembers} non-members, and its longest text {longest} words"
-        raise UsageError(f"texts{length} must be of both classes; {', '.join(cell.config.data.data)} has {sizes}")
+        sizes = f"{members} members and {nonmembers} non-members, and its longest text {max(lengths)} words"
+        raise UsageError(f"texts{length} must be of both classes; {given} has {sizes}")
     if trained:
         return _split(documents, cell), remarks
     return Split((), (), documents).without_later(), remarks
+
+
+def _check_lengths(options: TextOptions, lengths: Sequence[int], given: str) -> None:
+    """Refuse segments where whole works are cut, and whole works where passages are scored."""
+    short, long = np.quantile(lengths, [0.25, 0.75])
+    wanted = ""
+    # The head of a text of one segment is its middle and its tail.
+    if options.where and options.words and short < 2 * options.words:
+        wanted = f"whole works, not segments of {options.words:,} words"
+    if options.longest and long > options.longest:
+        wanted = "passages, not whole works"
+    if wanted:
+        raise UsageError(f"texts must be {wanted}; half of {given} have {short:,.0f} to {long:,.0f} words")
 
 
 def _passages(documents: Sequence[Document], words: int, where: str) -> list[Document]:
@@ -471,9 +486,7 @@ def compute(study: Study, inputs: Experiment, model: LanguageModel, run: Run) ->
         table = evaluate(test, test["label"], list(test["group"]), seed=seed)
     for (score, _), replaced in scored.fallbacks.items():
         if score.state == BASE and score.detector in names:
-            key = f"fallback/{names[score.detector]}.{BASE}"
-            # A detector may have several fallbacks, each for other texts.
-            metrics[key] = metrics.get(key, 0.0) + replaced / len(scores)
+            metrics[f"fallback/{names[score.detector]}.{BASE}"] = replaced / scored.texts
     for row in table.to_dict("records"):
         score_name = f"{row['detector']}.{row['state']}".rstrip(".")
         for column, ending in ENDINGS.items():

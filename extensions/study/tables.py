@@ -123,7 +123,8 @@ def _printed(study: Study, cell: Cell, spec: DetectorSpec, state: str, metric: s
     data = ["patentmia" if entry.startswith("patentmia:") else entry for entry in cell.config.data.data]
     varied = ", ".join(level for axis, level in cell.labels.items() if axis not in (MODEL, DATA))
     settings = {varied}
-    if spec.grid or spec.settings:
+    # One that is named as the detector alone is the paper's, whatever its settings here.
+    if spec.shown != spec.name:
         settings = {BEST if spec.grid else spec.shown}
     elif state == "base":
         # A setting is empty in papers.csv where it makes no difference, as that of the training to base scores.

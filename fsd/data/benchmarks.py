@@ -14,7 +14,7 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, TAIL, Benchmark, Document, Documents, Places, segments
+from fsd.data.documents import PLACES, TAIL, WHOLE, Benchmark, Document, Documents, Places, segments
 from fsd.data.near_duplicates import drop_contradictions
 from fsd.data.readers import Columns, as_text, json_rows, parse_rows, read_files
 from fsd.data.splitting import AFTER, UP_TO
@@ -441,12 +441,12 @@ def _book_segments(books: Documents, member: bool, words: int, places: Places) -
 def _segment_options(name: str, options: Sequence[str], part: str) -> tuple[int, Places]:
     """The length in words and the places of segments, from the options after the files."""
     sizes = [int(option) for option in options if option.isdecimal() and int(option)]
-    places = tuple(place for place in PLACES if place in options)
+    places = tuple(option for option in options if option == WHOLE or option in PLACES)
     # an option that is neither, or one that is there twice, is a mistake
     if len(sizes) + len(places) < len(options) or max(len(sizes), len(places)) > 1:
         raise UsageError(
-            f"{name} must be followed by two files, then one of {', '.join(PLACES)} or none, and one number of "
-            f"words or none; got {part!r}"
+            f"{name} must be followed by two files, then one of {', '.join(PLACES)}, {WHOLE} or none, and one number "
+            f"of words or none; got {part!r}"
         )
     return sizes[0] if sizes else WORDS, places or PLACES
 

@@ -70,6 +70,8 @@ WITH_ENDS = ("auc", *OF_CONTRASTS)
 """Metrics whose intervals are tracked as well."""
 COMPARISONS = {"auc_gain": "gain", "placebo_auc": "placebo_fsd_auc", "placebo_lead": "placebo_lead"}
 """Metric that compares → its column in summary.csv."""
+# Metric of a score: the share of the scored texts whose score is a fallback of the detector.
+FALLBACK = "fallback"
 ENDINGS = ("", "_low", "_high")
 """What the names of a number and of the ends of its interval end in, in summary.csv."""
 
@@ -129,7 +131,7 @@ def summary(table: pd.DataFrame, caveat: str = "") -> pd.DataFrame:
             name = COMPARISONS.get(row.metric, name)
         line[name] = row.value
         # the AUC on validation chooses, and has no interval
-        if row.metric != "validation_auc":
+        if row.metric not in ("validation_auc", FALLBACK):
             line |= {f"{name}_low": row.low, f"{name}_high": row.high}
         if not math.isnan(row.p):
             # the gain came first, and its p-values are just "p"
@@ -266,6 +268,8 @@ def compute_results(
     tested_fsd = rows_of(control_fsd, texts.tested)
     test_rows = measure(bootstrap, texts.test.columns, scored.states, tested_fsd, thresholds(texts.validation))
     rows = test_rows + contrast_rows(texts, control_fsd, test_rows)
+    for (score, _), count in scored.fallbacks.items():
+        rows.append(Row(*score, FALLBACK, count / scored.texts))
     reported = [choice.headline]
     calibration = None
     # without validation texts nothing is calibrated: those that chose the score must not give p-values as well
@@ -286,7 +290,7 @@ def compute_results(
         scores=texts.table,
         table=table_of(rows),
         audit=audited(),
-        remarks=list(remarks) + fallback_remarks(scored, len(texts.table)),
+        remarks=list(remarks) + fallback_remarks(scored),
         control_name=control_name,
         gain=fine_tuning_gain(texts.test, choice, bootstrap),
         calibration=calibration,
@@ -409,20 +413,19 @@ def choose(texts: ScoredTexts) -> Choice:
     validation = texts.validation
     aucs = family_aucs(validation.member, validation.columns, validation.family)
     ordered = sorted(aucs, key=aucs.__getitem__, reverse=True)
-    best_fsd = _in_state(ordered, texts.scored.states.difference)
-    best_base = _in_state(ordered, texts.scored.states.single)
-    assert best_fsd is not None  # whatever is scored has a deviation
+    best = {}
+    # the best is the last, which stays
+    for score in reversed(ordered):
+        best[score.state] = score
+    # whatever is scored has a deviation
+    best_fsd = best[texts.scored.states.difference]
+    best_base = best.get(texts.scored.states.single)
     headline = best_fsd
     # a score with fine-tuning goes first where both are equally good
     if best_base and aucs[best_base] > aucs[best_fsd]:
         headline = best_base
     detectors = dict.fromkeys(score.detector for score in ordered)
     return Choice(headline, best_fsd, best_base, list(detectors))
-
-
-def _in_state(scores: Sequence[Score], state: str) -> Score | None:
-    """The first of the scores in a state."""
-    return next((score for score in scores if score.state == state), None)
 
 
 def fine_tuning_gain(test: Part, choice: Choice, bootstrap: Bootstrap) -> Row | None:
@@ -506,13 +509,14 @@ def calibration_of(texts: ScoredTexts, detectors: Sequence[Detector]) -> Calibra
     )
 
 
-def fallback_remarks(scored: ScoreTable, texts: int) -> list[str]:
+def fallback_remarks(scored: ScoreTable) -> list[str]:
     """What took the place of scores that could not be computed, each said once, of the state with most such texts."""
-    counts: dict[str, int] = {}
-    for (score, fallback), count in sorted(scored.fallbacks.items()):
-        remark = f"{score.detector}: {fallback}"
-        counts[remark] = max(count, counts.get(remark, 0))
-    return [remark.replace(";", f" in {count:,} of {texts:,} texts;") for remark, count in counts.items()]
+    remarks = {}
+    # The state with most such texts is the last, which stays.
+    for (score, fallback), count in reversed(scored.fallbacks.most_common()):
+        counted = fallback.replace(";", f" in {count:,} of {scored.texts:,} texts;")
+        remarks[score.detector] = f"{score.detector}: {counted}"
+    return list(remarks.values())
 
 
 def reference_of(parts: Split, *, unseen: bool = False) -> Reference:

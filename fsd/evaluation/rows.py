@@ -25,7 +25,7 @@ class Row(NamedTuple):
     """One number of the table of results, with its 95 % interval and p-values; NaN for those that it has not.
 
     The state is base, tuned or fsd, and empty for a comparison of states. The metric is a name out of `METRICS`, or
-    auc_gain, placebo_auc, placebo_lead or validation_auc; those of a contrast end in its name.
+    auc_gain, placebo_auc, placebo_lead, validation_auc or fallback; those of a contrast end in its name.
     """
 
     detector: str

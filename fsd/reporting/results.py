@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from fsd.evaluation.results import CONTRASTS, Results
+from fsd.evaluation.results import CONTRASTS, FALLBACK, Results
 from fsd.reporting.report import Column, Table, p_value
 from fsd.scores import BASE, FSD
 from fsd.statistics.intervals import shortened
@@ -16,9 +16,9 @@ def _table(results: Results, metric: str, columns: dict[str, tuple[str, str, str
     The state "top" is that of the headline, or FSD without a base score; "said" is FSD but for the headline's detector.
     """
     highest: dict[str, float] = {}
-    for (detector, state, name), row in results.rows.items():
-        if name == metric and state in results.states:
-            highest[detector] = max(row.value, highest.get(detector, 0.0))
+    for row in results.measured(metric):
+        if row.state in results.states:
+            highest[row.detector] = max(row.value, highest.get(row.detector, 0.0))
     # A detector without an FSD was not measured to the end, so that it has no line.
     detectors = [detector for detector in highest if (detector, FSD, metric) in results.rows]
     detectors.sort(key=lambda detector: -highest[detector])
@@ -64,6 +64,8 @@ def detectors_table(results: Results) -> Table:
         if name != "auc":
             columns[metric.label] = ("top", name, "interval")
     columns["Gain [95 % CI]"] = ("", "auc_gain", "signed")
+    if results.measured(FALLBACK):
+        columns["Fallback"] = (BASE, FALLBACK, ".0%")
     return _table(
         results,
         "auc",

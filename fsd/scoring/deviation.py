@@ -41,7 +41,7 @@ CHUNK = 1024
 class ScoreTable:
     """Scores of N texts, (N,) each, and `fallbacks`: (score, name) → number of texts whose score is that fallback.
 
-    `states` are those that are compared.
+    It is out of all `texts` that were scored, of which these may be a part. `states` are those that are compared.
 
     A paired detector has its `FSD` alone. Where the base score has settings of its own, the tuned score is subtracted
     from another one.
@@ -50,6 +50,7 @@ class ScoreTable:
     columns: ScoreColumns = field(default_factory=dict)
     fallbacks: Counter[tuple[Score, str]] = field(default_factory=Counter)
     states: StatePair = IN_RUN
+    texts: int = 0
 
     def frame(self) -> "pd.DataFrame":
         """N rows, columns `<detector>.base`, `<detector>.tuned` and `<detector>.fsd`, as far as they were computed."""
@@ -66,12 +67,10 @@ class ScoreTable:
         names = {BASE: TUNED, TUNED: BASE, FSD: CALIBRATED}
         renamed = {score: score._replace(state=names[score.state]) for score in self.columns}
         detectors = [score.detector for score in self.columns]
-
-        def place(score: Score) -> tuple[int, int]:
-            return detectors.index(score.detector), ALL_STATES.index(renamed[score].state)
-
-        table = ScoreTable(states=IN_AUDIT)
-        for score in sorted(self.columns, key=place):
+        table = ScoreTable(states=IN_AUDIT, texts=self.texts)
+        for score in sorted(
+            self.columns, key=lambda score: (detectors.index(score.detector), ALL_STATES.index(renamed[score].state))
+        ):
             table.columns[renamed[score]] = self.columns[score]
         for (score, name), count in self.fallbacks.items():
             table.fallbacks[renamed[score], name] = count
@@ -206,7 +205,7 @@ def score_texts(
                     fallbacks[score, name] += texts_with_it
             bar.update(len(chunk))
     values = {score: np.concatenate(arrays) for score, arrays in parts.items()}
-    return ScoreTable(_ordered(values, detectors, states), fallbacks)
+    return ScoreTable(_ordered(values, detectors, states), fallbacks, texts=count)
 
 
 def _ordered(values: ScoreColumns, detectors: Detectors, states: Sequence[str]) -> ScoreColumns:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
+from optuna import TrialPruned
 from optuna.trial import FrozenTrial, TrialState
 from sklearn.model_selection import StratifiedGroupKFold
 
@@ -19,6 +20,9 @@ from fsd.token_stats import BoolArray, FloatArray, IntArray
 
 MOST_REPEATS = 1000
 """Divisions into folds beyond which each takes time and adds nothing, since all divide the same texts."""
+
+# Share of texts with a fallback beyond which settings are no candidates: most scores are not by the formula.
+MOST_FALLBACKS = 0.5
 
 Settings = dict[str, Any]
 Report = Callable[[float, int], None]
@@ -75,9 +79,17 @@ class DetectorTask:
     def evaluate(self, settings: Settings, report: Report | None = None) -> FloatArray:
         """(folds,) values of the settings, computed once."""
         key = key_of(settings)
+        # A trial has a report.
+        if report and self.fallback_share(settings) > MOST_FALLBACKS:
+            raise TrialPruned
         if key not in self.evaluated:
             self.evaluated[key] = self.validation.values(self.scores(self.validation.statistics, settings))
         return self.evaluated[key]
+
+    def fallback_share(self, settings: Settings) -> float:
+        """Share of the texts whose score of the base model by the settings is a fallback."""
+        detector = self.detector.with_settings(**settings)
+        return self.validation.statistics.fallbacks(detector, self.state).total() / self.validation.member.size
 
     def scores(self, statistics: ViewStatistics, settings: Settings) -> FloatArray:
         """(N,) scores of texts by the settings."""
@@ -139,6 +151,8 @@ class Winner(NamedTuple):
     validation_default: float
     validation_tuned: float
     validation_chosen_elsewhere: float
+    # Share of the validation texts whose score by the best settings is a fallback.
+    fallback: float = 0.0
 
 
 def key_of(settings: Settings) -> str:
@@ -152,22 +166,25 @@ def settings_of(trial: FrozenTrial) -> Settings:
     return settings
 
 
-def winner(task: Task, default: FloatArray, trials: Sequence[FrozenTrial], *, folds: int) -> Winner:
+def winner(
+    task: Task, default: FloatArray, trials: Sequence[FrozenTrial], *, folds: int, default_may_win: bool = True
+) -> Winner:
     """The settings with the highest mean over all folds; of equals the default, then the ones tried first.
 
-    The complete ones of the `trials` have the values of the folds as their attribute `folds`.
+    The complete ones of the `trials` have the values of the folds as their attribute `folds`. A default that may not
+    win is the best if no trial is complete.
     """
     # A setting that was drawn twice counts once; the default is the first, so that it wins every tie.
     values_of = {key_of(task.default): default}
-    settings = [task.default]
     for trial in trials:
-        key = key_of(settings_of(trial))
-        if trial.state == TrialState.COMPLETE and key not in values_of:
-            values_of[key] = np.array(trial.user_attrs["folds"])
-            settings.append(settings_of(trial))
+        if trial.state == TrialState.COMPLETE:
+            values_of.setdefault(key_of(settings_of(trial)), np.array(trial.user_attrs["folds"]))
+    if not default_may_win and len(values_of) > 1:
+        del values_of[key_of(task.default)]
     values = np.stack(list(values_of.values()))
     means = values.mean(axis=1).round(12)
     best = int(np.argmax(means))
+    settings = json.loads(list(values_of)[best])
     elsewhere = cross_validated_choice(values, folds=folds)
-    of_default, of_best = means[[0, best]].tolist()
-    return Winner(task.label, task.default, settings[best], len(settings), of_default, of_best, elsewhere)
+    of_default = float(default.mean().round(12))
+    return Winner(task.label, task.default, settings, len(values), of_default, means.item(best), elsewhere)

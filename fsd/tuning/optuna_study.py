@@ -156,8 +156,7 @@ def compare_on_test(
         default_value = estimates(bootstrap, default[winner.task])[objective]
         tuned_value = estimates(bootstrap, tuned[winner.task])[objective]
         comparison = comparisons[winner.task]
-        # The interval is that of the paired comparison; the gain is the difference of the numbers beside it.
-        gain = comparison.estimate._replace(value=tuned_value.value - default_value.value)
+        gain = comparison.estimate
         row = winner._asdict()
         row["default"] = json.dumps(winner.default)
         row["tuned"] = json.dumps(winner.tuned)
@@ -180,7 +179,8 @@ def search(task: Task, name: str, setup: Mapping[str, Any], config: TuneConfig) 
     else:
         _share_trials(task, name, config, deadline)
     trials: list[FrozenTrial] = study.get_trials(deepcopy=False, states=FINISHED)
-    if not any(trial.state == TrialState.COMPLETE for trial in trials):
+    # Those that were pruned are known to be no candidates.
+    if not trials:
         failed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
         reason = "the time was up before"
         if failed:

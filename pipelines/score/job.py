@@ -157,7 +157,7 @@ def run(
         # Only now: an answer that was paid for is kept until it is in the table.
         if model.answers:
             model.answers.delete()
-    notes += fallback_remarks(scored, len(documents))
+    notes += fallback_remarks(scored)
     report = make_report(config, table, measured, plan, notes)
     # The run is opened last, so that paid answers are safe by then and a refused API key leaves no failed run.
     name = run_name(config.model.model, config.data, "score")

@@ -16,7 +16,7 @@ from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model
 from fsd.tracking import Run
-from fsd.tuning.objective import DetectorTask, Winner, winner
+from fsd.tuning.objective import MOST_FALLBACKS, DetectorTask, Winner, winner
 from fsd.tuning.optuna_study import create_study, search
 from pipelines.experiment import detector_settings
 from pipelines.experiment.experiment import Experiment
@@ -74,8 +74,9 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
     tuned = {}
     for task in tasks:
         label = task.label
-        best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds)
-        winners.append(best)
+        may_win = task.fallback_share(task.default) <= MOST_FALLBACKS
+        best = winner(task, task.evaluate(task.default), trials[label], folds=config.folds, default_may_win=may_win)
+        winners.append(best._replace(fallback=task.fallback_share(best.tuned)))
         default[label] = task.scores(test, best.default)
         tuned[label] = task.scores(test, best.tuned)
     return Tuned(
@@ -96,10 +97,9 @@ def _search(tasks: Sequence[DetectorTask], data: TuningData, config: TuneConfig)
     trials = {}
     started = time.monotonic()
     for index, task in enumerate(tasks):
-        if config.timeout is None:
-            share = None
-        else:
-            left = config.timeout - (time.monotonic() - started)
+        share = config.timeout
+        if share is not None:
+            left = share - (time.monotonic() - started)
             share = max(0.0, left) / (len(tasks) - index)
         name, setup = data.study_of(task)
         trials[task.label] = search(task, name, setup, replace(config, timeout=share))

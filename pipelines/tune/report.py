@@ -4,12 +4,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from fsd import tracking
 from fsd.evaluation.findings import Finding, as_findings
@@ -51,7 +52,6 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
     measured = gains.set_index("task")[list(LOGGED)].rename(columns=LOGGED).add_prefix("tuning/")
-    numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     # A mean of p-values would have no meaning.
     run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))
     for winner in tuned.winners:
@@ -67,7 +67,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
             tags={"study": data.name_of(winner.task), "kind": "study"},
             parent=run,
         ) as nested:
-            nested.log_metrics(numbers[winner.task])
+            nested.log_metrics(dict(measured.T[winner.task]))
             nested.log_metrics({"tuning/trials": len(trials_of_task)})
 
 
@@ -100,12 +100,16 @@ def with_gains(report: Report, gains: pd.DataFrame, objective: str) -> Report:
 
 
 def _settings(row: Any) -> str:
-    if row.tuned == row.default:
-        return "default"
+    """The settings of a winner, and the share of the validation texts whose score by them is a fallback."""
     settings = []
-    for name, value in json.loads(row.tuned).items():
-        text = f"{value:.4g}" if isinstance(value, float) else value
-        settings.append(f"{name}={text}")
+    if row.tuned == row.default:
+        settings.append("default")
+    else:
+        for name, value in json.loads(row.tuned).items():
+            text = f"{value:.4g}" if isinstance(value, float) else value
+            settings.append(f"{name}={text}")
+    if row.fallback:
+        settings.append(f"(fallback {row.fallback:.0%})")
     return " ".join(settings)
 
 
@@ -208,14 +212,11 @@ def _history(trials: Trials, measured: str) -> Figure:
     longest = max(map(len, trials.values()))
     points = np.geomspace(1, longest, min(POINTS, longest))
     counts = np.unique(points.round().astype(int)).tolist()
-    lines = {}
-    for label, tried in trials.items():
+    lines: dict[Any, Any] = {}
+    for label, tried in trials_frame(trials).groupby("study", sort=False):
         # The value of a pruned trial is that of the epoch at which it was stopped.
-        values = []
-        for trial in tried:
-            value = trial.value if trial.state == TrialState.COMPLETE else np.nan
-            values.append(value)
-        best = np.fmax.accumulate(np.array(values, dtype=float))
+        values = tried["value"].where(tried["state"] == "complete")
+        best = np.fmax.accumulate(values.to_numpy(float))
         # A study with fewer trials keeps its last value.
         lines[label] = list(best[np.minimum(counts, len(best)) - 1])
     return charts.curves(counts, {"Best on validation so far": lines}, x_name="finished trials", y_name=measured)
@@ -246,16 +247,13 @@ def _heat_map(task: DetectorTask, measured: str) -> Figure:
     x = x_search.grid
     y = y_search.grid
     values = []
-    for y_value in y:
-        row = []
-        for x_value in x:
-            estimate = _over_folds(task, {x_name: x_value, y_name: y_value})
-            row.append(estimate.value)
-        values.append(row)
+    for y_value, x_value in product(y, x):
+        estimate = _over_folds(task, {x_name: x_value, y_name: y_value})
+        values.append(estimate.value)
     return charts.heat_map(
         x,
         y,
-        np.array(values),
+        np.reshape(values, (len(y), len(x))),
         x_name=f"{detector}.{x_name}",
         y_name=f"{detector}.{y_name}",
         name=measured,

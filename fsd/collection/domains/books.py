@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from fsd.collection.service import FormatError, RefusedError, Service, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import PLACES, Document, Places, segments
+from fsd.data.documents import PLACES, WHOLE, Document, Places, segments
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 
@@ -45,9 +45,9 @@ HEADING = 6
 
 def check(*, words: int, places: Places, **_: object) -> None:
     """Refuse options without a meaning, before a request."""
-    if words < 1 or not places or not set(places) <= set(PLACES):
+    if words < 1 or not places or not set(places) - {WHOLE} <= set(PLACES):
         raise UsageError(
-            f"options must have words of 1 or more and places of {','.join(PLACES)}; got {words}, {places}"
+            f"options must have words of 1 or more and places of {','.join(PLACES)} or {WHOLE}; got {words}, {places}"
         )
 
 
@@ -62,7 +62,8 @@ def texts(
 ) -> Iterator[Document]:
     """Segments of each book released in the window that do not overlap, without header, licence and credits.
 
-    `words` is the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail.
+    `words` is the length of a segment (512 and 1,024 in Dolma-Book); `places` are among head, middle, tail,
+    or whole for the book.
     """
     check(words=words, places=places)
     service = Service("gutenberg", URL, interval=2.0, clock=journal.clock, mirror=mirror)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from detectors import load
 from extensions.study import catalogue
 from extensions.study.catalogue import DATA, FLAGS
 from extensions.study.cells import BELOW, at_small_scale, load_detectors
@@ -20,7 +21,7 @@ EXPECTED = {
     *(f"fsd-t{number}" for number in (1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16)),
     *(f"fsd-fig{number}" for number in (2, 3, 4, 5, 6)),
     *("surp-t1", "surp-t2", "surp-t3", "surp-fig2", "surp-fig3", "surp-fig4", "surp-fig4-tail"),
-    *("surp-tpr", "surp-books512", "surp-dedup", "surp-temporal"),
+    *("surp-tpr", "surp-tpr-mimir", "surp-tpr-books", "surp-books512", "surp-dedup", "surp-temporal"),
     *("domains", "truth"),
     *("dcpdd-t2", "dcpdd-t3", "dcpdd-t4", "dcpdd-t5", "dcpdd-fig2", "dcpdd-fig3"),
 }
@@ -49,6 +50,7 @@ def test_the_models_and_texts_of_the_paper_are_preset():
         ("fsd-fig6", "pythia-6.9b", {"pile:bookcorpus2"}),
         ("surp-t1", f"llama-7b llama-13b {pythias}", {f"wikimia:{words}" for words in (32, 64, 128, 256)}),
         ("surp-t3", pythias, mimir),
+        ("surp-tpr-mimir", pythias, mimir),
         ("surp-dedup", "pythia-2.8b " + " ".join(f"pythia-{size}b-deduped" for size in ("2.8", "6.9", "12")), mimir),
         ("surp-fig2", "gpt-neo-2.7B", {"mimir:dm_mathematics/ngram_7_0.2"}),
         ("surp-fig3", "llama-13b", {"wikimia:64"}),
@@ -57,6 +59,25 @@ def test_the_models_and_texts_of_the_paper_are_preset():
         cells = planned(name, scale="full")
         assert {cell.config.model.model.partition("/")[2] for cell in cells} == set(models.split()), name
         assert {entry for cell in cells for entry in cell.config.data.data} == data, name
+
+
+def test_the_detectors_of_surp_are_those_of_the_paper():
+    """Min-K% has the grid of detect-pretrain-code, without 1, which is PPL; reference is a difference, as in MIMIR."""
+    assert load("surp").settings["k"] == 40.0  # which the label names and the settings do not
+    for name, study in STUDIES.items():
+        if not name.startswith("surp-") or study.figure in ("tokens", "heat map"):
+            continue
+        shown = {detector.shown: detector for detector in study.detectors}
+        assert shown["reference"].settings == {"difference": True}, name
+        assert shown["surp (ε_e = 2.5, k = 40)"].settings == {"entropy": 2.5}, name
+        if not study.trained:
+            grid = [detector.settings["k"] for detector in shown["min_k best of grid"].grid]
+            assert grid == [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6], name
+    baselines = {detector.name for detector in STUDIES["surp-fig3"].detectors}
+    assert baselines == {"loss", "reference", "lowercase", "zlib", "neighbour", "min_k", "surp"}
+    assert {detector.shown for detector in STUDIES["dcpdd-t2"].detectors} >= {"reference"}
+    for name in ("surp-tpr", "surp-tpr-mimir", "surp-tpr-books"):
+        assert STUDIES[name].metrics == ("auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr")
 
 
 def test_printed_numbers_are_of_studies_or_sizes_of_benchmarks():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from extensions.study import catalogue
+from extensions.study.__main__ import prepare
 from extensions.study.catalogue import DetectorSpec, Study
 from extensions.study.cells import (
     _identity,
@@ -183,10 +184,26 @@ def test_a_length_without_rows_and_one_without_a_class_are_refused(tmp_path):
         UsageError, match=r"at least 16 words must be of both classes; .*texts.jsonl has 1 members and 0"
     ):
         parts_of("surp-t1", trained=False, data=(str(file),))
-    with pytest.raises(
-        UsageError, match=r"at least 32 words must be of both classes; .* 0 non-members, and its longest text 24 words"
-    ):
-        parts_of("surp-t2", trained=False, data=(str(file),))
+    with pytest.raises(UsageError, match=r"both classes; .* 0 non-members, and its longest text 24 words"):
+        parts_of("surp-t1", trained=False, data=(str(file),))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("surp-t2", 1024, r"whole works, not segments of 1,024 words; half of texts\.jsonl have 1,024 to"),
+        ("surp-fig4", 1024, r"whole works, not segments of 1,024 words"),
+        ("surp-books512", 900, r"whole works, not segments of 512 words; half of texts\.jsonl have 900 to"),
+        ("fsd-t3", 6000, r"passages, not whole works; half of texts\.jsonl have 6,000 to 6,000 words"),
+    ],
+)
+def test_segments_are_no_works_and_works_no_passages(name, words, message, tiny, tmp_path, monkeypatch):
+    """Of a segment, head, middle and tail would be the same; it is refused in a dry run, before any model is opened."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": " ".join(f"{n}-{m}" for m in range(words)), "label": n % 2} for n in range(8)]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UsageError, match=message):
+        prepare(StudyConfig(name, scale="full", model=(str(tiny),), data=("texts.jsonl",)))
 
 
 def test_the_papers_numbers_of_texts():

@@ -147,7 +147,7 @@ def test_base_scores_train_nothing_and_the_best_of_a_grid_is_chosen_on_the_teste
     (cell,) = cells_in()
     setting = json.loads(cell.tags["chosen"])["surp best of grid"].removeprefix("surp ")
     assert f"surp best of grid: of 200 settings, {BEST_OF}. Chosen in the cells: {setting} (1)." in shown
-    assert cell.metrics["auc/surp best of grid.base"] > cell.metrics["auc/surp.base"]
+    assert cell.metrics["auc/surp best of grid.base"] > cell.metrics["auc/surp entropy 2.5.base"]
     prepare(config).run()
     assert capsys.readouterr().out.partition("\nrun ")[0] == shown  # the choice is stored with the cell
 
@@ -245,9 +245,13 @@ def printed_for_books(root):
 def test_the_printed_commands_for_books_take_their_passages_of_them(root, books, tiny):
     """Of 8,400 words, segments of 1,024 begin at 0, 4,096, 6,144 and 7,168; of 512 at 0, 4,096, 7,168 and 7,680."""
     printed = printed_for_books(root)
-    assert set(printed) == {"surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"}
+    assert set(printed) == {"surp-t2", "surp-tpr-books", "surp-books512", "surp-fig4", "surp-fig4-tail"}
     long = {"head": [0], "middle": [4096], "tail": [6144, 7168]}
-    begins = {"surp-t2": long, "surp-books512": {"head": [0], "middle": [4096], "tail": [7168, 7680]}}
+    begins = {
+        "surp-t2": long,
+        "surp-tpr-books": long,
+        "surp-books512": {"head": [0], "middle": [4096], "tail": [7168, 7680]},
+    }
     begins |= {"surp-fig4": {"all": long["middle"]}, "surp-fig4-tail": {"all": long["tail"]}}
     for name, flags in printed.items():
         assert flags == ["--scale", "full", "--data", "dolma_book:MEMBERS,NONMEMBERS"]
@@ -266,15 +270,20 @@ def test_the_printed_commands_for_books_take_their_passages_of_them(root, books,
 
 def test_books_that_cannot_be_cut_are_refused_in_a_dry_run(books, tiny):
     config = StudyConfig("surp-t2", scale="full", model=(str(tiny),), data=(f"{books},middle",))
-    with pytest.raises(UsageError, match="two files, then one of head, middle, tail or none"):
+    with pytest.raises(UsageError, match="two files, then one of head, middle, tail, whole or none"):
         prepare(config).plan()
-    Path("new.jsonl").write_text('{"text": "a short book", "id": "b"}\n')
-    with pytest.raises(UsageError, match=r"new\.jsonl must have texts of at least 1024 words"):
+    # As collected in segments, of which one side's would be head, middle and tail alike.
+    segments = [{"text": "word " * 1024, "id": f"b{number}"} for number in range(8)]
+    Path("new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in segments))
+    with pytest.raises(UsageError, match="must be whole works, not segments of 1,024 words"):
         prepare(replace(config, data=(books,))).plan()
+    Path("rows.jsonl").write_text("".join(json.dumps(row | {"group": "b"}) + "\n" for row in segments))
+    with pytest.raises(UsageError, match="has 8: collect with --options places=whole"):
+        prepare(replace(config, data=("dolma_book:dolma.jsonl,rows.jsonl",))).plan()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["surp-t2", "surp-books512", "surp-fig4", "surp-fig4-tail"])
+@pytest.mark.parametrize("name", ["surp-t2", "surp-tpr-books", "surp-books512", "surp-fig4", "surp-fig4-tail"])
 def test_the_printed_commands_for_books_run(name, root, books, tiny):
     flags = printed_for_books(root)[name]
     config = StudyConfig(name, scale=flags[1], model=(str(tiny),), data=(books,), device="cpu")

@@ -77,7 +77,7 @@ def test_bad_names_and_parts():
         "hubble": "part of hubble must be one of wikipedia, gutenberg_popular, gutenberg_unpopular; got ''",
         "hubble:x": "got 'x'",
         "toaa": "part of toaa must be one of plain_1x, .*; got ''",
-        "dolma_book:a,b,end": "two files, then one of head, middle, tail or none, .*; got 'a,b,end'",
+        "dolma_book:a,b,end": "two files, then one of head, middle, tail, whole or none, .*; got 'a,b,end'",
     }.items():
         with pytest.raises(UsageError, match=said):
             benchmarks.load(entry)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fsd.evaluation.findings import Finding, as_findings
-from fsd.evaluation.rows import by_key, evaluate
+from fsd.evaluation.rows import Row, by_key, evaluate
 from fsd.reporting.report import Picture, Report, Section, document, limits, p_value, page, plain
 from fsd.reporting.results import detectors_table, placebo_table
 from fsd.scores import IN_RUN, Score
@@ -122,8 +122,16 @@ def results():
     scores = {"loss.base": rng.normal(size=60), "loss.fsd": rng.normal(size=60)}
     scores["pair.fsd"] = rng.normal(size=60) + 3 * labels
     table = evaluate(pd.DataFrame(scores), labels, resamples=50, control={"loss": rng.normal(size=60)})
-    parts, rows = SimpleNamespace(validation=[1]), by_key(table)
-    how = {"headline_title": "pair", "control_name": "twin", "parts": parts, "judged": labels, "states": IN_RUN}
+    fallback = Row("loss", "base", "fallback", 0.8)
+    parts, rows = SimpleNamespace(validation=[1]), by_key(table) | {fallback[:3]: fallback}
+    how = {
+        "measured": lambda metric: [row for row in rows.values() if row.metric == metric],
+        "headline_title": "pair",
+        "control_name": "twin",
+        "parts": parts,
+        "judged": labels,
+        "states": IN_RUN,
+    }
     return SimpleNamespace(table=table, rows=rows, headline=Score("pair"), paired=lambda name: name == "pair", **how)
 
 
@@ -134,6 +142,7 @@ def test_tables_of_results(results):
     assert table.rows[0][3:6] == ["–", "–", "–"]
     assert table.marked == [0]
     assert "[" in table.rows[1][1]
+    assert (table.head[-1], [row[-1] for row in table.rows]) == ("Fallback", ["–", "80%"])
 
     (row,) = placebo_table(results).rows
     assert row[:2] == ["loss", table.rows[1][2]]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import detectors
-from detectors.surp import WEAKER
+from detectors.surp import FALLBACK
 from fsd.errors import UsageError
 from fsd.evaluation.results import fallback_remarks
 from fsd.scores import Score, of_state
@@ -136,7 +136,7 @@ def test_copies_that_cannot_differ_from_their_text_rank_nothing():
     for name, expected in (("pac", 0), ("neighbour", 0), ("lowercase", 1)):
         assert answer.columns[Score(name, "base")].tolist() == [expected] * len(texts)
         assert answer.columns[Score(name, "fsd")].tolist() == [0] * len(texts)
-    remarks = fallback_remarks(answer, len(texts))
+    remarks = fallback_remarks(answer)
     assert "pac: no two words of the text can change places in 6 of 6 texts; its score is 0" in remarks
     assert "neighbour: no word of the text can be replaced in 6 of 6 texts; its score is 0" in remarks
     # A text with something to swap keeps its score.
@@ -234,7 +234,7 @@ def test_neither_chunks_nor_statistics_in_memory_change_the_scores(monkeypatch):
 def test_without_a_tuned_model_there_are_base_scores_only_and_fallbacks_are_counted_by_state():
     surp, scorers = detectors.load("surp", entropy=0.5), fake_scorers()
     answer = engine.score_texts(TEXTS, [surp], scorers)
-    assert answer.fallbacks == {(Score("surp", state), WEAKER): 3 for state in STATES}
+    assert answer.fallbacks == {(Score("surp", state), FALLBACK): 3 for state in STATES}
     del scorers["tuned"]
     answer = engine.score_texts(TEXTS, [surp], scorers)
     assert set(answer.columns) == {Score("surp", "base")}

@@ -2,18 +2,30 @@ import math
 
 import numpy as np
 import pytest
-from optuna.trial import create_trial
+from optuna.trial import TrialState, create_trial
 
 import detectors
+from detectors.surp import fallback
+from fsd.config import TuneConfig
 from fsd.errors import UsageError
+from fsd.reporting.report import Report
 from fsd.scoring.deviation import ViewStatistics
 from fsd.search_space import Choice, Range
 from fsd.statistics.metrics import METRICS, auc, roc
 from fsd.token_stats import TokenStats
-from fsd.tuning.objective import DetectorTask, ValidationSet, Winner, cross_validated_choice, grouped_folds, winner
-from fsd.tuning.optuna_study import compare_on_test
+from fsd.tuning.objective import (
+    MOST_FALLBACKS,
+    DetectorTask,
+    ValidationSet,
+    Winner,
+    cross_validated_choice,
+    grouped_folds,
+    settings_of,
+    winner,
+)
+from fsd.tuning.optuna_study import compare_on_test, create_study, search
 from fsd.views import View
-from pipelines.tune.report import remarks
+from pipelines.tune.report import remarks, with_gains
 
 
 def tpr_at_5fpr(labels, scores):
@@ -40,14 +52,14 @@ def validation_set(objective: str = "auc") -> ValidationSet:
 
 
 def test_grids():
-    for search, expected in (
+    for declared, expected in (
         (Range(0.1, 0.4, step=0.1), [0.1, 0.2, 0.3, 0.4]),
         (Range(1, 4), [1, 2, 3, 4]),
         (Range(0.0, 1.0), [round(i / 20, 12) for i in range(21)]),
         (Choice((True, False)), [True, False]),
     ):
-        assert search.grid == pytest.approx(expected)
-        assert [type(value) for value in search.grid] == [type(value) for value in expected]
+        assert declared.grid == pytest.approx(expected)
+        assert [type(value) for value in declared.grid] == [type(value) for value in expected]
     cap = detectors.load("dc_pdd").search["cap"]
     caps = cap.grid  # with the paper's powers of ten
     assert {0.001, 0.01, 0.1, 1.0, 10.0} <= set(caps)
@@ -55,14 +67,14 @@ def test_grids():
     surp = detectors.load("surp").search  # the paper's grid
     assert surp["entropy"].grid == [0.5 * i for i in range(1, 21)]
     assert surp["k"].grid == [10.0 * i for i in range(1, 11)]
-    assert all(search.finite for search in surp.values())
+    assert all(setting.finite for setting in surp.values())
     assert not cap.finite
-    for search, value, expected in (
+    for declared, value, expected in (
         (Range(0.1, 1.0, step=0.1), 0.1 + 0.2, 0.3),
         (Range(0.1, 1.0), 0.1 + 0.2, 0.1 + 0.2),
         (Range(1, 5), 3, 3),
     ):
-        assert search.tidy(value) == expected
+        assert declared.tidy(value) == expected
 
 
 def test_values_are_the_objective_on_each_fold_and_computed_once():
@@ -73,7 +85,7 @@ def test_values_are_the_objective_on_each_fold_and_computed_once():
         assert task.evaluate({"k": 0.3}) == pytest.approx([measure(b.member[rows], scores[rows]) for rows in b.folds])
         assert task.evaluate({"k": 0.3}) is task.evaluate({"k": 0.3})
     fixed = DetectorTask(detectors.load("surp", k=30.0), "fsd", b)
-    assert (fixed.label, fixed.default) == ("surp.fsd", {"entropy": 2.0, "k": 30.0})
+    assert (fixed.label, fixed.default) == ("surp.fsd", {"entropy": 4.0, "k": 30.0})
 
 
 def test_each_objective_has_the_rate_in_its_name():
@@ -95,7 +107,42 @@ def test_the_winner_is_the_default_unless_another_is_better():
     assert (unchanged.tuned, unchanged.settings_tried) == ({"k": 0.2}, 2)
     won = winner(task, same, [trial(0.9, same), trial(0.4, better), trial(0.5, better)], folds=3)
     assert won.tuned == {"k": 0.4}
-    assert won[4:] == pytest.approx((0.6, 0.7, 0.7))
+    assert won[4:7] == pytest.approx((0.6, 0.7, 0.7))
+
+
+def test_settings_that_fall_back_on_most_texts_are_no_candidates(tmp_path):
+    """Of tokens with entropies of about 4 nats, one below .5 is rarely among the lowest tenth."""
+    surp = detectors.load("surp", entropy=0.5, k=10.0)
+    b = validation_set()
+    task = DetectorTask(surp, "base", b)
+    texts = b.statistics.columns["base", "plain"]
+
+    def share(settings):
+        return np.mean([fallback(text, **settings) is not None for text in texts])
+
+    config = TuneConfig(storage=f"journal:{tmp_path}/trials.log", trials=200)
+    create_study("s", {}, config.storage)
+    trials = search(task, "s", {}, config)
+    assert len(trials) == 200
+    shares = {(trial.state, share(settings_of(trial)) > MOST_FALLBACKS) for trial in trials}
+    assert shares == {(TrialState.COMPLETE, False), (TrialState.PRUNED, True)}
+    values = task.evaluate(task.default)
+    assert len(values) == len(b.folds)
+    assert share(task.default) == task.fallback_share(task.default) > MOST_FALLBACKS
+    # The default is none either, however good it is; but there must be one.
+    best = np.full(len(values), 1.0)
+    assert share(winner(task, best, trials, folds=3, default_may_win=False).tuned) <= MOST_FALLBACKS
+    assert winner(task, best, trials, folds=3).tuned == task.default
+    assert winner(task, values, [], folds=3, default_may_win=False).tuned == task.default
+
+
+def test_where_all_settings_fall_back_the_default_stays(tmp_path):
+    task = DetectorTask(detectors.load("surp"), "base", validation_set())
+    task.space = {"entropy": Range(0.001, 0.002, step=0.001)}
+    config = TuneConfig(storage=f"journal:{tmp_path}/trials.log", trials=2)
+    create_study("s", {}, config.storage)
+    trials = search(task, "s", {}, config)
+    assert winner(task, task.evaluate(task.default), trials, folds=3).settings_tried == 1
 
 
 def test_every_division_holds_every_text_once_and_no_family_twice():
@@ -141,7 +188,7 @@ def test_gains_are_paired_differences_of_the_objective():
     default = {"a.fsd": noise, "b.base": noise + member}
     tuned = {"a.fsd": noise + 2 * member, "b.base": noise + member}
     winners = [
-        Winner("a.fsd", {"k": 0.2}, {"k": 0.05}, 20, 0.6, 0.8, 0.7),
+        Winner("a.fsd", {"k": 0.2}, {"k": 0.05}, 20, 0.6, 0.8, 0.7, 0.12),
         Winner("b.base", {"cap": 0.01}, {"cap": 0.01}, 1, 0.7, 0.7, math.nan),
     ]
     for objective, measure in MEASURES.items():
@@ -156,6 +203,8 @@ def test_gains_are_paired_differences_of_the_objective():
         assert first.test_gain_low > 0
         assert first.p < 0.05 < second.p
         assert first.p_holm == pytest.approx(2 * first.p)
+        # A share of fallbacks stands beside the settings.
+        assert with_gains(Report(), gains, objective).brief.rows[0][1] == "k=0.05 (fallback 12%)"
         assert remarks(gains)[::2] == [
             "gain on test texts with an interval above 0: a.fsd",
             "optimism of the selection: +0.100 compared with the cross-validated choice",
