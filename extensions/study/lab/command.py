@@ -108,6 +108,11 @@ def _check(config: LabConfig) -> None:
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
     at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
     at_least(100, paragraphs=config.paragraphs)
+    most = len(config.corpora)
+    if not config.sources or not all(1 <= number <= most for number in config.sources):
+        raise UsageError(
+            f"sources must be numbers from 1 to that of the corpora, {most}; got {_listed(config.sources)}"
+        )
     unusual = set(config.references) - {"before", "earlier"}
     if config.base and unusual:
         names = _listed(sorted(unusual))
