@@ -42,7 +42,7 @@ PROTOCOL = "protocol.json"
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
-    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score before it."""
+    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score behind it."""
     parts = [method]
     if files:
         texts = Path(files[0]).stem
