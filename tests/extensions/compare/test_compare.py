@@ -1,7 +1,7 @@
 """Runs compared: mean and interval over seeds, by hand, and what is refused."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,15 +16,25 @@ from fsd.errors import UsageError
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.chdir(tmp_path)
 
-    def make(*tables: pd.DataFrame) -> list[str]:
+    def make(*tables: pd.DataFrame, scores: Sequence[pd.DataFrame] = (), told: Sequence[dict] = ()) -> list[str]:
         ids = []
-        for table in tables:
-            with tracking.run("fsd-x", "a run") as run:
+        for number, table in enumerate(tables):
+            params, tags = told[number] if told else ({}, {})
+            with tracking.run("fsd-x", "a run", params=params, tags=tags) as run:
                 run.log("summary.csv", table)
+                run.log("scores.parquet", scores[number] if scores else scored(number))
             ids.append(run.id)
         return ids
 
     return make
+
+
+def scored(number: int = 0, **columns: list[float]) -> pd.DataFrame:
+    """Twelve texts of a run, the first four for validation; members and others take turns."""
+    texts = pd.DataFrame({"id": [f"{number} {row}" for row in range(12)], "label": [1, 0] * 6})
+    texts["group"] = list(map(str, range(12)))
+    texts["split"] = ["validation"] * 4 + ["test"] * 8
+    return texts.assign(**columns)
 
 
 def summary(**values: float) -> pd.DataFrame:
@@ -71,3 +81,50 @@ def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[str]]) -> N
         prepare(CompareConfig((other, another)))
     with pytest.raises(UsageError, match=r"must be a run of `fsd run`; its summary.csv has no fsd_auc"):
         prepare(CompareConfig((one, other)))
+
+
+SEPARATED = [3.0, 0, 4, 1, 4, 0, 5, 1, 6, 2, 7, 3]
+MIXED = [3.0, 1, 2, 4, 4, 0, 1, 5, 6, 2, 3, 7]
+METHODS = [({"method": name, "rank": rank, "seed": 42}, {}) for name, rank in (("ia3", 0), ("lora", 16))]
+
+
+def test_methods_are_compared_and_not_averaged(runs: Callable[..., list[str]], capsys: pytest.CaptureFixture) -> None:
+    """By hand: of 16 pairs of test texts 16 are in order with lora, 8 with ia3."""
+    scores = [scored(**{"loss.base": MIXED, "loss.fsd": column}) for column in (MIXED, SEPARATED)]
+    ids = runs(summary(fsd_auc=0.5), summary(fsd_auc=0.9), scores=scores, told=METHODS)
+    prepare(CompareConfig(tuple(ids), out="compared.csv")).run()
+
+    table = pd.read_csv("compared.csv").set_index(["settings", "measure"])
+    assert table.loc[("ia3", "fsd_auc"), "value"] == 0.5
+    assert table.loc[("lora", "fsd_auc"), "value"] == 0.9
+    assert ("lora", "fsd_against") not in table.index
+    assert ("ia3", "base_against") not in table.index  # the same numbers: no difference
+    assert table.loc[("ia3", "fsd_against"), "value"] == -0.5
+    shown = capsys.readouterr().out
+    assert "lora is best on validation: loss FSD .90" in shown
+    assert "; ia3 -.50 [" in shown
+    assert "paired by the test texts" in shown
+
+
+def test_runs_of_other_test_texts_have_no_difference(runs: Callable[..., list[str]], capsys) -> None:
+    scores = [scored(number, **{"loss.fsd": column}) for number, column in enumerate((MIXED, SEPARATED))]
+    prepare(CompareConfig(tuple(runs(*[summary(fsd_auc=0.5)] * 2, scores=scores, told=METHODS)))).run()
+    assert "ia3: no difference is given: other test texts than lora" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ({"base_fingerprint": "b", "base_model": "other"}, r"must be of one model; .* is of one, .* is of other"),
+        ({"texts": "b.jsonl sha256:2"}, r"must be of the same texts; .* has a.jsonl sha256:1; .* has b.jsonl sha256:2"),
+        ({"texts": "folder/a.jsonl sha256:1"}, ""),
+    ],
+)
+def test_other_models_and_texts_are_no_draws(runs: Callable[..., list[str]], tags: dict, message: str) -> None:
+    same = {"base_fingerprint": "a", "base_model": "one", "texts": "a.jsonl sha256:1"}
+    config = CompareConfig(tuple(runs(*[summary(fsd_auc=0.5)] * 2, told=[({}, same), ({}, same | tags)])))
+    if not message:
+        assert prepare(config)
+        return
+    with pytest.raises(UsageError, match=message):
+        prepare(config)
