@@ -6,9 +6,10 @@ palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind re
 
 import io
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -54,6 +55,17 @@ LEGEND: dict[str, Any] = {"fontsize": 9, "frameon": False}
 Series = Mapping[str, Mapping[str, Estimate]]
 """Series → row → number with its interval."""
 Panels = Mapping[str, Series]
+
+
+class Figures(NamedTuple):
+    """ROC curves and distributions of scores, which a notebook shows."""
+
+    roc: Figure
+    distributions: Figure
+
+    def _repr_html_(self) -> str:
+        pictures = [b64encode(png(figure)).decode("ascii") for figure in self]
+        return "".join(f'<img src="data:image/png;base64,{picture}">' for picture in pictures)
 
 
 def png(figure: Figure) -> bytes:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extensions.extract.questions import AskedWork, Question, check_works, questions_for, read_questions
+from extensions.extract.questions import AskedWork, Question, check_works, questions_for, read_book, read_questions
 from extensions.extract.settings import ExtractConfig
 from fsd.errors import UsageError
 
@@ -55,6 +55,12 @@ def test_what_is_no_question_is_refused(line: str, message: str, tmp_path: Path)
     (tmp_path / "mine.txt").write_text(line)
     with pytest.raises(UsageError, match=message):
         read_questions(str(tmp_path / "mine.txt"))
+
+
+@pytest.mark.parametrize("name", ["book.docx", "BOOK.EPUB", "book.pdf"])
+def test_a_book_of_another_format_is_refused_with_the_remedy(name: str) -> None:
+    with pytest.raises(UsageError, match=r"a text file in UTF-8; it ends in \.\w+: save it as plain text, \.txt"):
+        read_book(name)
 
 
 def test_works_that_cannot_be_asked_for_are_refused() -> None:
