@@ -7,7 +7,7 @@ PLUG = Plug(
         "compare": Command(
             "research and preparation",
             "extensions.compare.command",
-            "which run is better, and by how much? paired by texts, means over seeds",
+            "which run is better, and by how much? means over seeds",
         )
     }
 )

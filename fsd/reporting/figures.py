@@ -64,14 +64,14 @@ class Figures(NamedTuple):
     distributions: Figure
 
     def _repr_html_(self) -> str:
-        pictures = [b64encode(png(figure)).decode("ascii") for figure in self]
+        pictures = [b64encode(png(figure, dpi=72)).decode("ascii") for figure in self]
         return "".join(f'<img src="data:image/png;base64,{picture}">' for picture in pictures)
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, dpi: int = 110) -> bytes:
     """The figure as a PNG file."""
     target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=110)
+    figure.savefig(target, format="png", dpi=dpi)
     return target.getvalue()
 
 
