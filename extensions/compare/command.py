@@ -9,10 +9,9 @@ Examples:
     fsd compare models:/fsd-arxiv/1 models:/fsd-arxiv/2 --out compared.csv
 """
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -26,24 +25,27 @@ from pipelines.api import Job, check_table_path, command, deliver, names, tracke
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fsd.api import Estimate, Report, Score
+    from fsd.api import Estimate, Report
 
-AUCS = {"base_auc": "Base AUC", "fsd_auc": "FSD AUC"}
-DIFFERENCES = {"gain": "Gain", "placebo_lead": "Above control"}
-MEASURES = AUCS | DIFFERENCES
-"""Columns of summary.csv that are compared, each with `_low` and `_high`, and their headings."""
-HEADINGS = {
-    "fsd_auc": "FSD AUC",
+AUCS = {"fsd_auc": "FSD AUC", "base_auc": "Base AUC"}
+DIFFERENCES = {
     "fsd_against": "FSD against best",
-    "base_auc": "Base AUC",
     "base_against": "Base against best",
-    **DIFFERENCES,
+    "gain": "Gain",
+    "placebo_lead": "Above control",
 }
-"""Measures of the table, and their headings; differences from the best settings are taken text by text."""
-COLUMNS = ("settings", "detector", "measure", "runs", "value", "low", "high", "sd", "least", "most")
+MEASURES = AUCS | DIFFERENCES
+"""Columns that are compared, each with `_low` and `_high`, and their headings.
+
+They are of summary.csv, but for the differences from the best settings, which are paired by texts.
+"""
 REPEATED = ("seed", "device", "data", "audit_repeats")
 """Settings in which repetitions differ; the texts are compared by their hashes."""
+MODEL = "base_fingerprint"
+"""Tag of the base model of a run."""
 
+SHARED = "the intervals cover the draws of the runs and those of the texts, which the runs share"
+ALIKE = "no score differs between the runs on validation: compare other seeds (--seed), methods or settings"
 TWO_ERRORS = 3.92
 """Width of a 95 % interval of a normal variable, in standard errors."""
 
@@ -59,13 +61,13 @@ class CompareConfig:
 
 
 class Compared(NamedTuple):
-    """A run: its settings and tags, its table with a row a detector, and its scores, of texts that are judged."""
+    """A run: its settings and tags, its table with a row a detector, and the scores of the test texts."""
 
     name: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
     summary: "pd.DataFrame"
-    scores: "pd.DataFrame"
+    tested: "pd.DataFrame"
 
     def settings(self, chosen: Sequence[str]) -> tuple[str, ...]:
         """The values of these settings."""
@@ -77,28 +79,16 @@ class Compared(NamedTuple):
         told = self.tags.get("texts", "")
         return " ".join(sorted(re.findall(r"sha256:\w+", told))) or told
 
-    @property
-    def tested(self) -> "pd.DataFrame":
-        """The scores of the test texts."""
-        return self.scores[self.scores["split"] == "test"]
 
-    @property
-    def chosen_on(self) -> "pd.DataFrame":
-        """The scores of the validation texts; without any, of all."""
-        validation = self.scores[self.scores["split"] == "validation"]
-        if validation.empty:
-            return self.scores
-        return validation
-
-
-Groups = Mapping[str, Sequence[Compared]]
-"""What differs, in words → the runs that share it."""
+Runs = Sequence[tuple[str, Compared]]
+"""Runs with what tells each apart, in words."""
 
 
 class Choice(NamedTuple):
-    """The score, of those that differ between the settings, and the settings that are best on validation."""
+    """What is best on validation: the score, of those that differ between the settings, and the settings."""
 
-    score: "Score"
+    detector: str
+    state: str
     settings: str
 
 
@@ -111,11 +101,14 @@ def prepare(config: CompareConfig) -> Job:
     check_table_path(config.out)
     runs = list(map(read_run, config.runs))
     compared_runs = names(config.runs)
-    if not set.intersection(*(set(run.summary.index) for run in runs)):
+    if not set(runs[0].summary.index).intersection(*(run.summary.index for run in runs)):
         raise UsageError(f"runs must share a detector; {compared_runs} have none in common")
     check_comparable(runs)
     return Job(
-        partial(run, config, grouped(runs)), {"runs": compared_runs}, writes=[config.out], experiment="fsd-compare"
+        partial(run, config, list(zip(settings_of(runs), runs, strict=True))),
+        {"runs": compared_runs},
+        writes=[config.out],
+        experiment="fsd-compare",
     )
 
 
@@ -135,7 +128,7 @@ def read_run(name: str) -> Compared:
     missing = {"detector", "fsd_auc", "fsd_auc_low"} - set(summary)
     if missing:
         raise UsageError(f"{name} must be a run of `fsd run`; its summary.csv has no {', '.join(sorted(missing))}")
-    scores = pd.read_parquet(tracking.fetch_artifact(run_id, "scores.parquet"))
+    scores = pd.read_parquet(tracking.fetch_artifact(run_id, "scores.parquet")).query("split == 'test'")
     kind = results.kinds_in(scores)
     # As in the run's own numbers, later texts are no evidence where there are contemporaries.
     if results.MEMBERSHIP.possible(kind):
@@ -148,20 +141,22 @@ def check_comparable(runs: Sequence[Compared]) -> None:
     """Refuse runs of several models or texts: a difference between them would be that of the models or texts."""
     first, *others = runs
     for other in others:
-        if other.tags.get("base_fingerprint") != first.tags.get("base_fingerprint"):
-            models = [f"{run.name} is of {run.tags.get('base_model')}" for run in (first, other)]
-            raise UsageError(f"runs must be of one model; {', '.join(models)}")
+        must = tag = ""
         if other.texts != first.texts:
-            texts = [f"{run.name} has {run.tags.get('texts')}" for run in (first, other)]
-            raise UsageError(f"runs must be of the same texts; {'; '.join(texts)}")
+            must, tag = "the same texts", "texts"
+        if other.tags.get(MODEL) != first.tags.get(MODEL):
+            must, tag = "one model", "base_model"
+        if must:
+            came = f"{first.name} is of {first.tags.get(tag)}, {other.name} of {other.tags.get(tag)}"
+            raise UsageError(f"runs must be of {must}; {came}")
 
 
-def grouped(runs: Sequence[Compared]) -> Groups:
-    """The runs by the settings that tell them apart, the fewest: what comes with the method is not named."""
+def settings_of(runs: Sequence[Compared]) -> list[str]:
+    """What tells each run apart, in the fewest settings: what comes with the method is not named."""
     # The method first, with which others go.
-    every = {"method": None}
+    every = ["method"]
     for run in runs:
-        every |= dict.fromkeys(run.params)
+        every += run.params
     chosen: list[str] = []
     parts = 1
     for name in every:
@@ -169,132 +164,145 @@ def grouped(runs: Sequence[Compared]) -> Groups:
         if name not in REPEATED and apart > parts:
             chosen.append(name)
             parts = apart
-    groups = defaultdict(list)
+    told = []
     for run in runs:
-        words = []
-        for name, value in zip(chosen, run.settings(chosen), strict=True):
-            words.append(value if name == "method" else f"{name} {value}")
-        groups[", ".join(words)].append(run)
-    return groups
+        pairs = map(" ".join, zip(chosen, run.settings(chosen), strict=True))
+        told.append(", ".join(pairs).removeprefix("method "))
+    return told
 
 
-def choose(groups: Groups) -> Choice | None:
+def choose(table: "pd.DataFrame") -> Choice | None:
     """What is best on validation, of the scores whose mean differs between the settings; None if none does."""
-    from fsd.api import auc, columns_of
-
-    means: dict[Score, dict[str, float]] = defaultdict(dict)
-    for settings, runs in groups.items():
-        found = defaultdict(list)
-        for run in runs:
-            for score, column in columns_of(run.chosen_on).items():
-                found[score].append(auc(run.chosen_on["label"], column))
-        for score, aucs in found.items():
-            means[score][settings] = float(np.mean(aucs))
-    choices = {}
-    for score, by_settings in means.items():
-        if len(by_settings) == len(groups) and len(set(by_settings.values())) > 1:
-            best = max(by_settings, key=by_settings.__getitem__)
-            choices[Choice(score, best)] = by_settings[best]
-    return max(choices, key=choices.__getitem__, default=None)
+    best = None
+    highest = 0.0
+    for state in ("fsd", "base"):
+        # Without validation texts there is no such column.
+        if f"{state}_validation_auc" not in table:
+            continue
+        means = table.groupby(["detector", "settings"], sort=False)[f"{state}_validation_auc"].mean().dropna()
+        for detector, of_detector in means.groupby("detector", sort=False):
+            if of_detector.nunique() > 1 and of_detector.max() > highest:
+                highest = of_detector.max()
+                best = Choice(str(detector), state, str(of_detector.droplevel(0).idxmax()))
+    return best
 
 
-def against(run: Compared, best: Compared) -> "Iterator[tuple[Score, Estimate]]":
-    """How far each score of a run is above that of the best run, paired by texts; nothing if these are others."""
+def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
+    """How far each score of a run is above that of the best settings on the same texts, which pair them."""
+    import pandas as pd
+
     from fsd.api import Bootstrap, columns_of, compare
 
-    texts = run.tested
-    if texts["id"].tolist() != best.tested["id"].tolist():
-        return
-    bootstrap = Bootstrap.draw(texts["label"], texts["group"].tolist())
-    reference = columns_of(best.tested)
-    for score, column in columns_of(texts).items():
-        # What fine-tuning does not change is no difference.
-        if score in reference and not np.array_equal(column, reference[score]):
-            (row,) = compare(bootstrap, {"": reference[score]}, {"": column}).values()
-            yield score, row.estimate
+    references = {}
+    for settings, run in runs:
+        if settings == best:
+            references[tuple(run.tested["id"])] = columns_of(run.tested)
+    rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for settings, run in runs:
+        texts = run.tested
+        reference = references.get(tuple(texts["id"]))
+        if settings == best or not reference:
+            continue
+        bootstrap = Bootstrap.draw(texts["label"], texts["group"].tolist())
+        for score, column in columns_of(texts).items():
+            # What fine-tuning does not change is no difference.
+            if score in reference and not np.array_equal(column, reference[score]):
+                (row,) = compare(bootstrap, {"": reference[score]}, {"": column}).values()
+                against = f"{score.state}_against"
+                numbers = {against: row.value, f"{against}_low": row.low, f"{against}_high": row.high}
+                rows[settings, run.name, score.detector] |= numbers
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def compared(groups: Groups, best: str) -> "pd.DataFrame":
+def compared(table: "pd.DataFrame") -> "pd.DataFrame":
     """One row per settings, detector and measure: runs, mean with its 95 % interval, deviation, least and most."""
     import pandas as pd
 
-    rows = []
-    for settings, runs in groups.items():
-        found: dict[tuple[str, str], list[Sequence[float]]] = defaultdict(list)
-        for run in runs:
-            # Base scores alone have no gain, and a run without a control no lead over it.
-            for measure in run.summary.columns.intersection(list(MEASURES)):
-                estimates = run.summary[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
-                for detector, *estimate in estimates.itertuples():
-                    found[detector, measure].append(estimate)
-            for other in groups[best] if settings != best else ():
-                for score, difference in against(run, other):
-                    found[score.detector, f"{score.state}_against"].append(difference)
-        for (detector, measure), draws in found.items():
-            # A mean of the seeds that have a score is none of those settings' where one seed has it.
-            if len(draws) > 1 or len(runs) == 1:
-                rows.append((settings, detector, measure, *mean_of(draws, 0 if measure in AUCS else -1)))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def mean_of(draws: Sequence[Sequence[float]], least: int) -> tuple[float, ...]:
-    """Number, mean with its interval, deviation, least and most of estimates that are at least `least`."""
     from fsd.api import interval
 
-    values, low, high = np.array(draws).T
-    if len(draws) == 1:
-        return 1, *draws[0], math.nan, *values, *values
-    # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
-    of_texts = float((high - low).mean()) / TWO_ERRORS
-    # Student's interval of two runs is wide, and no AUC is above 1.
-    ends = interval(values, of_texts, within=(least, 1))
-    return len(draws), values.mean(), *ends, values.std(ddof=1), values.min(), values.max()
+    rows = []
+    # Base scores alone have no gain, and a run without a control no lead over it.
+    measures = table.columns.intersection(list(MEASURES))
+    for (settings, detector), of_detector in table.groupby(["settings", "detector"], sort=False):
+        runs = table.loc[settings].index.get_level_values("run").nunique()
+        for measure in measures:
+            estimates = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
+            # What a single one of several runs has is no mean.
+            if len(estimates) < min(runs, 2):
+                continue
+            values, low, high = estimates.to_numpy().T
+            ends = (low[0], high[0])
+            if runs > 1:
+                # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
+                of_texts = float((high - low).mean()) / TWO_ERRORS
+                # Student's interval of two runs is wide, and no AUC is above 1.
+                ends = interval(values, of_texts, within=(-1 if measure in DIFFERENCES else 0, 1))
+            spread = (estimates[measure].std(), values.min(), values.max())
+            rows.append((settings, detector, measure, len(values), values.mean(), *ends, *spread))
+    columns = ["settings", "detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def run(config: CompareConfig, groups: Groups) -> None:
+def run(config: CompareConfig, runs: Runs) -> None:
     """Compare, write, track and print."""
-    choice = choose(groups)
-    best = choice.settings if choice else next(iter(groups))
-    table = compared(groups, best)
+    import pandas as pd
+
+    tables = {(settings, run.name): run.summary for settings, run in runs}
+    numbers = pd.concat(tables, names=["settings", "run"])
+    choice = choose(numbers)
+    if choice:
+        against = differences_in(runs, choice.settings)
+        numbers = pd.concat([numbers, against.reindex(numbers.index)], axis=1)
+    table = compared(numbers)
     write_table(table, config.out)
     with tracked_run(
-        config, "fsd-compare", f"{len(config.runs)} runs", tags={"task": "compare", "from": ",".join(config.runs)}
+        config, "fsd-compare", f"{len(runs)} runs", tags={"task": "compare", "from": ",".join(config.runs)}
     ) as tracked:
-        deliver(partial(report, table, groups, choice, config), tracked)
+        deliver(partial(report, table, choice, config), tracked)
 
 
-def report(table: "pd.DataFrame", groups: Groups, choice: Choice | None, config: CompareConfig) -> "Report":
+def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) -> "Report":
     """Which settings are better by how much, and one line per detector and settings, the best first."""
+    import pandas as pd
+
     from fsd.api import Estimate, Report, Section, plain, shortened
 
-    metrics = {}
     found = {}
     cells = {}
-    for row in table.to_dict("records"):
-        detector, settings, measure = key = (row["detector"], row["settings"], row["measure"])
-        metrics[f"{measure}/{'.'.join(filter(None, [detector, settings]))}"] = row["value"]
-        found[key] = Estimate(row["value"], row["low"], row["high"])
-        cells[key] = str(found[key]) if measure in AUCS else found[key].signed
-        if row["runs"] > 1:
-            cells[key] += f" ± {shortened(row['sd'])}"
-
-    # Chosen among AUCs alone: a gain has another scale. A detector has two, and stands where the better one does.
+    metrics = {}
+    for settings, detector, measure, runs, *estimate, sd, _, _ in table.to_numpy().tolist():
+        key = (detector, settings, measure)
+        found[key] = Estimate(*estimate)
+        cells[key] = found[key].signed if measure in DIFFERENCES else str(found[key])
+        if runs > 1:
+            cells[key] += f" ± {shortened(sd)}"
+        metrics[f"{measure}/{detector}.{settings}".rstrip(".")] = found[key].value
+    # Chosen among AUCs alone: a gain has another scale. A detector stands where its best AUC does.
     aucs = table[table["measure"].isin(list(AUCS))].sort_values("value", ascending=False, kind="stable")
-    detectors = aucs["detector"].unique().tolist()
+    order = aucs["detector"].tolist()
+    detector, settings, measure = aucs[["detector", "settings", "measure"]].iloc[0]
+    mean = found[detector, settings, measure]
+    score = f"{detector} {mean.short}"
+    findings = [Finding(f"{detector} has the highest mean {AUCS[measure]} of {len(config.runs)} runs, {mean}")]
     if choice:
-        detectors.sort(key=lambda detector: detector != choice.score.detector)
-    measures = [measure for measure in HEADINGS if measure in set(table["measure"])]
-    # Runs that differ in nothing have no settings to be named by.
-    about = ["Detector", "Settings"][: len(groups)]
-    lines = []
-    for detector in detectors:
-        for settings in groups:
-            # A run without a control has no lead over it.
-            numbers = [cells.get((detector, settings, measure), "–") for measure in measures]
-            lines.append([detector, settings][: len(about)] + numbers)
-    runs = plain(
-        about + [HEADINGS[measure] for measure in measures],
-        lines,
+        order.insert(0, choice.detector)
+        score = choice.settings
+        findings = differences(choice, found)
+    elif table["sd"].any():
+        findings.append(Finding(SHARED, FOR))
+    else:
+        findings.append(Finding(ALIKE, AGAINST))
+    grid = pd.Series(cells).unstack(sort=False).reindex(list(dict.fromkeys(order)), level=0)
+    # A run without a control has no lead over it.
+    grid = grid[[measure for measure in MEASURES if measure in grid]].fillna("–")
+    about = ["Detector", "Settings"]
+    if not settings:
+        # Runs that differ in the seed alone have none to be named by.
+        about.pop()
+        grid = grid.droplevel(1)
+    shown = plain(
+        about + list(map(MEASURES.__getitem__, map(str, grid))),
+        grid.reset_index().to_numpy().tolist(),
         words=range(len(about)),
         caption="Means over the runs of the same settings, with their 95 % intervals, ± the deviation of the runs.",
         title=f"{len(config.runs)} runs: mean [95 % CI] ± standard deviation",
@@ -302,29 +310,11 @@ def report(table: "pd.DataFrame", groups: Groups, choice: Choice | None, config:
         frame=table,
         marked=(0,),
     )
-    detector, settings, measure = aucs[["detector", "settings", "measure"]].iloc[0]
-    mean = found[detector, settings, measure]
-    score = f"{detector} {mean.short}"
-    findings = [Finding(f"{detector} has the highest mean {HEADINGS[measure]} of {len(config.runs)} runs, {mean}")]
-    if choice:
-        score = f"{choice.settings} {choice.score.title()}"
-        findings = differences(groups, choice, found)
-    elif table["sd"].any():
-        findings.append(
-            Finding("the intervals cover the draws of the runs and those of the texts, which the runs share", FOR)
-        )
-    else:
-        findings.append(
-            Finding(
-                "all numbers are equal: the runs are one computation, repeated; compare runs of other seeds (--seed)",
-                AGAINST,
-            )
-        )
     return Report(
         title="Which run is better?",
         question="What is every score in these runs, and by how much do they differ?",
         findings=findings,
-        sections=[Section("The runs compared", tables=[runs])],
+        sections=[Section("The runs compared", tables=[shown])],
         facts=[("Runs", ", ".join(config.runs))],
         score=score,
         metrics=metrics,
@@ -332,39 +322,25 @@ def report(table: "pd.DataFrame", groups: Groups, choice: Choice | None, config:
     )
 
 
-def differences(groups: Groups, choice: Choice, found: "Mapping[tuple[str, str, str], Estimate]") -> "list[Finding]":
+def differences(choice: Choice, found: "Mapping[tuple[str, str, str], Estimate]") -> list[Finding]:
     """Which settings are best, by how much, and what this rests on."""
-    detector, state = choice.score
-    paired = {}
-    apart = []
-    for settings in groups:
+    from fsd.api import Score
+
+    detector, state, best = choice
+    words = [f"{best} is best on validation: {Score(detector, state).title()} {found[detector, best, f'{state}_auc']}"]
+    for settings in dict.fromkeys(settings for _, settings, _ in found):
         difference = found.get((detector, settings, f"{state}_against"))
         if difference:
-            paired[settings] = difference
-        elif settings != choice.settings:
-            apart.append(settings)
-    best = found[detector, choice.settings, f"{state}_auc"]
-    words = [f"{choice.settings} is best on validation: {choice.score.title()} {best}"]
-    words += [f"{settings} {difference.signed}, {_clear(difference)}" for settings, difference in paired.items()]
-    findings = [Finding("; ".join(words))]
-    if paired:
-        findings.append(Finding("differences are paired by the test texts; each interval is of one comparison", FOR))
-    if apart:
-        reason = f"no difference is given: other test texts than {choice.settings}; use one --seed and --split"
-        findings.append(Finding(f"{', '.join(apart)}: {reason}", AGAINST))
-    for run in groups[choice.settings]:
-        if "validation" not in set(run.scores["split"]):
-            findings.append(Finding("the best was chosen on the texts that measure it: no validation texts", AGAINST))
-            break
-    return findings
-
-
-def _clear(difference: "Estimate") -> str:
-    if difference.high < 0:
-        return "lower"
-    if difference.low > 0:
-        return "higher"
-    return "no clear difference"
+            meaning = "no clear difference"
+            if difference.high < 0:
+                meaning = "lower"
+            elif difference.low > 0:
+                meaning = "higher"
+            words.append(f"{settings} {difference.signed}, {meaning}")
+        elif settings != best:
+            words.append(f"{settings} has other test texts, and no difference is given (use one --seed and --split)")
+    rests_on = Finding("differences are paired by the test texts; each interval is of one comparison", FOR)
+    return [Finding("; ".join(words)), rests_on]
 
 
 if __name__ == "__main__":
