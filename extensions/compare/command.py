@@ -10,7 +10,7 @@ Examples:
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,12 +104,8 @@ def prepare(config: CompareConfig) -> Job:
     if not set(runs[0].summary.index).intersection(*(run.summary.index for run in runs)):
         raise UsageError(f"runs must share a detector; {compared_runs} have none in common")
     check_comparable(runs)
-    return Job(
-        partial(run, config, list(zip(settings_of(runs), runs, strict=True))),
-        {"runs": compared_runs},
-        writes=[config.out],
-        experiment="fsd-compare",
-    )
+    told = list(zip(settings_of(runs), runs, strict=True))
+    return Job(partial(run, config, told), {"runs": compared_runs}, writes=[config.out], experiment="fsd-compare")
 
 
 def read_run(name: str) -> Compared:
@@ -141,14 +137,12 @@ def check_comparable(runs: Sequence[Compared]) -> None:
     """Refuse runs of several models or texts: a difference between them would be that of the models or texts."""
     first, *others = runs
     for other in others:
-        must = tag = ""
         if other.texts != first.texts:
-            must, tag = "the same texts", "texts"
+            came = f"{first.name} is of {first.tags.get('texts')}, {other.name} of {other.tags.get('texts')}"
+            raise UsageError(f"runs must be of the same texts; {came}")
         if other.tags.get(MODEL) != first.tags.get(MODEL):
-            must, tag = "one model", "base_model"
-        if must:
-            came = f"{first.name} is of {first.tags.get(tag)}, {other.name} of {other.tags.get(tag)}"
-            raise UsageError(f"runs must be of {must}; {came}")
+            came = f"{first.name} is of {first.tags.get('base_model')}, {other.name} of {other.tags.get('base_model')}"
+            raise UsageError(f"runs must be of one model; {came}")
 
 
 def settings_of(runs: Sequence[Compared]) -> list[str]:
@@ -223,16 +217,16 @@ def compared(table: "pd.DataFrame") -> "pd.DataFrame":
     rows = []
     # Base scores alone have no gain, and a run without a control no lead over it.
     measures = table.columns.intersection(list(MEASURES))
+    runs = Counter(table.index.droplevel("detector").unique().get_level_values("settings"))
     for (settings, detector), of_detector in table.groupby(["settings", "detector"], sort=False):
-        runs = table.loc[settings].index.get_level_values("run").nunique()
         for measure in measures:
             estimates = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
             # What a single one of several runs has is no mean.
-            if len(estimates) < min(runs, 2):
+            if len(estimates) < min(runs[settings], 2):
                 continue
             values, low, high = estimates.to_numpy().T
             ends = (low[0], high[0])
-            if runs > 1:
+            if len(values) > 1:
                 # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
                 of_texts = float((high - low).mean()) / TWO_ERRORS
                 # Student's interval of two runs is wide, and no AUC is above 1.
