@@ -87,14 +87,12 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         """Set settings by the names of `get_params`."""
         # Its own would ask the training, which is None or a dataclass, for a method of that name.
         nested = {name: value for name, value in params.items() if name.startswith("training__")}
-        super().set_params(**{name: value for name, value in params.items() if name not in nested})
-        training = self.training or AdapterConfig()
+        super().set_params(**{name: params[name] for name in params.keys() - nested})
         for name, value in nested.items():
-            setting = name.removeprefix("training__")
-            if setting not in vars(training):
-                raise UsageError(one_of("setting of training", vars(training), setting))
+            if name not in self.get_params():
+                raise UsageError(one_of("setting", self.get_params(), name))
             # A copy: another estimator may have the same.
-            training = self.training = replace(training, **{setting: value})
+            self.training = replace(self.training or AdapterConfig(), **{name.removeprefix("training__"): value})
         return self
 
     def fit(self, X: "Texts", y: "Iterable[object] | None" = None) -> Self:  # noqa: N803 - scikit-learn's names

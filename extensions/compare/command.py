@@ -208,7 +208,7 @@ def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def compared(table: "pd.DataFrame") -> "pd.DataFrame":
+def compared(table: "pd.DataFrame", runs: Runs) -> "pd.DataFrame":
     """One row per settings, detector and measure: runs, mean with its 95 % interval, deviation, least and most."""
     import pandas as pd
 
@@ -217,12 +217,12 @@ def compared(table: "pd.DataFrame") -> "pd.DataFrame":
     rows = []
     # Base scores alone have no gain, and a run without a control no lead over it.
     measures = table.columns.intersection(list(MEASURES))
-    runs = Counter(table.index.droplevel("detector").unique().get_level_values("settings"))
+    counts = Counter(settings for settings, _ in runs)
     for (settings, detector), of_detector in table.groupby(["settings", "detector"], sort=False):
         for measure in measures:
             estimates = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
             # What a single one of several runs has is no mean.
-            if len(estimates) < min(runs[settings], 2):
+            if len(estimates) < min(counts[str(settings)], 2):
                 continue
             values, low, high = estimates.to_numpy().T
             ends = (low[0], high[0])
@@ -247,7 +247,7 @@ def run(config: CompareConfig, runs: Runs) -> None:
     if choice:
         against = differences_in(runs, choice.settings)
         numbers = pd.concat([numbers, against.reindex(numbers.index)], axis=1)
-    table = compared(numbers)
+    table = compared(numbers, runs)
     write_table(table, config.out)
     with tracked_run(
         config, "fsd-compare", f"{len(runs)} runs", tags={"task": "compare", "from": ",".join(config.runs)}

@@ -210,7 +210,7 @@ def test_every_setting_of_the_estimator_is_reached_by_its_name():
     assert clone(detector).set_params(training__epochs=1, seed=7).training == AdapterConfig(rank=4, epochs=1)
     assert given.epochs == 3
     assert detector.set_params(training__epochs=2, training=None).training == AdapterConfig(epochs=2)
-    with pytest.raises(UsageError, match=r"setting of training must be one of .*; got 'epoch'; did you mean epochs"):
+    with pytest.raises(UsageError, match=r"must be one of .*; got 'training__epoch'; did you mean training__epochs"):
         detector.set_params(training__epoch=1)
     with pytest.raises(ValueError, match="Invalid parameter 'adapter'"):
         detector.set_params(adapter__rank=1)
