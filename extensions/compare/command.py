@@ -270,7 +270,9 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         cells[key] = found[key].signed if measure in DIFFERENCES else str(found[key])
         if runs > 1:
             cells[key] += f" ± {shortened(sd)}"
-        metrics[f"{measure}/{detector}.{settings}".rstrip(".")] = found[key].value
+        # MLflow refuses other signs in a name, such as commas.
+        suffix = re.sub(r"[^\w.: -]", "_", f".{settings}").rstrip(".")
+        metrics[f"{measure}/{detector}{suffix}"] = found[key].value
     # Chosen among AUCs alone: a gain has another scale. A detector stands where its best AUC does.
     aucs = table[table["measure"].isin(list(AUCS))].sort_values("value", ascending=False, kind="stable")
     order = aucs["detector"].tolist()

@@ -111,6 +111,25 @@ def test_methods_are_compared_and_not_averaged(runs: Callable[..., list[str]], c
     assert "paired by the test texts" in shown
 
 
+def test_settings_are_named_by_what_tells_them_apart(runs: Callable[..., list[str]]) -> None:
+    """Three seeds of one setting are one line; commas and paths are no part of a metric's name in MLflow."""
+    settings = [("lora", 0.001, 1), ("lora", 0.001, 2), ("lora", 0.002, 1), ("ia3", 0.001, 1)]
+    told = [
+        ({"method": method, "learning_rate": rate, "seed": seed, "rank": len(method), "reference_model": "./a"}, {})
+        for method, rate, seed in settings
+    ]
+    ids = runs(*map(validated, (0.6, 0.7, 0.8, 0.5)), scores=[scored(0, **{"loss.fsd": MIXED})] * 4, told=told)
+    prepare(CompareConfig(tuple(ids), out="compared.csv")).run()
+    table = pd.read_csv("compared.csv").query("measure == 'fsd_auc'").set_index("settings")
+    assert table["value"].round(3).to_dict() == {
+        "lora, learning_rate 0.001": 0.65,
+        "lora, learning_rate 0.002": 0.8,
+        "ia3, learning_rate 0.001": 0.5,
+    }
+    (run,) = tracking.find_runs("fsd-compare")
+    assert run.metrics["fsd_auc/loss.lora_ learning_rate 0.002"] == 0.8
+
+
 def test_runs_of_other_test_texts_have_no_difference(runs: Callable[..., list[str]], capsys) -> None:
     scores = [scored(number, **{"loss.fsd": column}) for number, column in enumerate((MIXED, SEPARATED))]
     prepare(CompareConfig(tuple(runs(validated(0.5), validated(0.9), scores=scores, told=METHODS)))).run()
