@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import numpy as np
 from tyro.conf import Positional, arg
 
 from fsd.api import AGAINST, FOR, Finding, OptionalPath, UsageError
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 AUCS = {"fsd_auc": "FSD AUC", "base_auc": "Base AUC"}
 DIFFERENCES = {
     "fsd_against": "FSD against best",
-    "base_against": "Base against best",
     "gain": "Gain",
     "placebo_lead": "Above control",
+    "base_against": "Base against best",
 }
 MEASURES = AUCS | DIFFERENCES
 """Columns that are compared, each with `_low` and `_high`, and their headings.
@@ -199,8 +198,7 @@ def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
             continue
         bootstrap = Bootstrap.draw(texts["label"], texts["group"].tolist())
         for score, column in columns_of(texts).items():
-            # What fine-tuning does not change is no difference.
-            if score in reference and not np.array_equal(column, reference[score]):
+            if score in reference:
                 (row,) = compare(bootstrap, {"": reference[score]}, {"": column}).values()
                 against = f"{score.state}_against"
                 numbers = {against: row.value, f"{against}_low": row.low, f"{against}_high": row.high}
@@ -305,6 +303,7 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         name="compared",
         frame=table,
         marked=(0,),
+        kept=(0, 2, 1),
     )
     return Report(
         title="Which run is better?",

@@ -103,7 +103,7 @@ def test_methods_are_compared_and_not_averaged(runs: Callable[..., list[str]], c
     assert table.loc[("ia3", "fsd_auc"), "value"] == 0.5
     assert table.loc[("lora", "fsd_auc"), "value"] == 0.9
     assert ("lora", "fsd_against") not in table.index
-    assert ("ia3", "base_against") not in table.index  # the same numbers: no difference
+    assert table.loc[("ia3", "base_against"), ["value", "low", "high"]].tolist() == [0, 0, 0]  # the same scores
     assert table.loc[("ia3", "fsd_against"), "value"] == -0.5
     shown = capsys.readouterr().out
     assert "lora is best on validation: loss FSD .90" in shown
@@ -111,7 +111,7 @@ def test_methods_are_compared_and_not_averaged(runs: Callable[..., list[str]], c
     assert "paired by the test texts" in shown
 
 
-def test_settings_are_named_by_what_tells_them_apart(runs: Callable[..., list[str]]) -> None:
+def test_settings_are_named_by_what_tells_them_apart(runs: Callable[..., list[str]], capsys) -> None:
     """Three seeds of one setting are one line; commas and paths are no part of a metric's name in MLflow."""
     settings = [("lora", 0.001, 1), ("lora", 0.001, 2), ("lora", 0.002, 1), ("ia3", 0.001, 1)]
     told = [
@@ -126,6 +126,7 @@ def test_settings_are_named_by_what_tells_them_apart(runs: Callable[..., list[st
         "lora, learning_rate 0.002": 0.8,
         "ia3, learning_rate 0.001": 0.5,
     }
+    assert "ia3, learning_rate 0.001 +.00 [+.00, +.00], no clear difference" in capsys.readouterr().out
     (run,) = tracking.find_runs("fsd-compare")
     assert run.metrics["fsd_auc/loss.lora_ learning_rate 0.002"] == 0.8
 
