@@ -233,7 +233,7 @@ class Run:
 
 def shown(text: str) -> str:
     """Text as Markdown that shows it as it is: an interval before a bracket would be a link."""
-    return re.sub(r"([\[\]\\*`<])", r"\\\1", text)
+    return re.sub(r"[\[\]\\*`]|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
 
 
 @functools.cache

@@ -154,11 +154,11 @@ def test_the_status_of_an_interrupted_or_failed_run(here):
 
 def test_a_run_ends_with_its_score_in_the_name_and_its_result_as_description(here):
     with tracking.run("fsd-x", "tiny · arxiv · lora") as run:
-        run.conclude("loss .67", "AUC .67 [.61, .74] (loss FSD)\n\nAdvice.")
+        run.conclude("loss .67", "AUC .67 [.61, .74] (loss FSD)\n\n<b>, p < .001.")
         run.mark_repetition("models:/fsd-x/1", renamed=True)
     record = tracking.find_runs("fsd-x")[0]
     assert (record.name, record.tags["repeats"]) == ("again · tiny · arxiv · lora · loss .67", "models:/fsd-x/1")
-    assert record.tags["mlflow.note.content"].startswith(r"AUC .67 \[.61, .74\] (loss FSD)")
+    assert record.tags["mlflow.note.content"] == "AUC .67 \\[.61, .74\\] (loss FSD)\n\n\\<b>, p < .001."
     client = run.store.client
     experiment = client.get_experiment_by_name("fsd-x")
     address = tracking.address(run.store.server, experiment.experiment_id)
