@@ -73,7 +73,6 @@ from fsd.data.near_duplicates import without_related as without_related
 from fsd.data.near_duplicates import word_numbers as word_numbers
 from fsd.data.periods import date_patterns as date_patterns
 from fsd.data.periods import written_date as written_date
-from fsd.data.readers import SAVED_AS as SAVED_AS
 from fsd.data.readers import TABLES as TABLES
 from fsd.data.readers import Passage as Passage
 from fsd.data.readers import TextStream as TextStream

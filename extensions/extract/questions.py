@@ -8,7 +8,7 @@ from string import Formatter
 
 from extensions.extract.returned import excerpts, words_of
 from extensions.extract.settings import ExtractConfig
-from fsd.api import SAVED_AS, TABLES, UsageError, document, quoted, read_rows, read_text, refusing
+from fsd.api import TABLES, UsageError, document, quoted, read_rows, read_text, refusing
 
 TITLE = "title"
 OPENING = "opening"
@@ -34,9 +34,6 @@ class AskedWork:
 
 def read_book(path: str) -> str:
     """The text of a work; a UsageError if it is blank."""
-    ending = PurePath(path.lower()).suffix
-    if ending in SAVED_AS:
-        raise UsageError(f"{path} must be a text file in UTF-8; it ends in {ending}{SAVED_AS[ending]}")
     text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path} must hold a text that is not blank; it has none")
