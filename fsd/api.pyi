@@ -42,7 +42,6 @@ from fsd.data.corpus import Split as Split
 from fsd.data.documents import Document as Document
 from fsd.data.documents import Documents as Documents
 from fsd.data.documents import content_hash as content_hash
-from fsd.data.documents import digest as _digest_of_texts
 from fsd.data.documents import segments as segments
 from fsd.data.embedded import corpus as corpus
 from fsd.data.embedded import unread as unread
@@ -118,7 +117,6 @@ from fsd.evaluation.results import charted as charted
 from fsd.evaluation.rows import compare as compare
 from fsd.evaluation.rows import evaluate as evaluate
 from fsd.files import digest as _digest_of_files
-from fsd.files import entries_below as entries_below
 from fsd.files import from_json as _value_of_json
 from fsd.files import named_below as named_below
 from fsd.files import read_json as read_json
@@ -160,6 +158,7 @@ from fsd.net.hub import hub_reachable as hub_reachable
 from fsd.net.hub import model_size as model_size
 from fsd.net.hub import weights_file as weights_file
 from fsd.plugs import Command as Command
+from fsd.plugs import Evidence as Evidence
 from fsd.plugs import Plug as Plug
 from fsd.plugs import Question as Question
 from fsd.plugs import entry_of as entry_of
@@ -272,7 +271,6 @@ from fsd.views import ViewInputs as ViewInputs
 # Of two names that are alike in the library, one is told apart here.
 MEMBER_VERDICT = _MEMBER_VERDICT
 digest_of_files = _digest_of_files
-digest_of_texts = _digest_of_texts
 fingerprint_of_tokenizer = _fingerprint_of_tokenizer
 load_detector = _load_detector
 load_model = _load_model

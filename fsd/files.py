@@ -39,10 +39,10 @@ def check_regular(path: str | Path, must: str, *, largest: int = LARGEST) -> Non
         raise UsageError(f"{must}; it has {status.st_size:,} bytes, more than {largest:,}")
 
 
-def entries_below(folder: str | Path, *, hidden: bool = True) -> list[Path]:
-    """What lies below a folder and is no folder, also in linked folders, in order.
+def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
+    """The files below a folder with one of the endings, in any case, in order; of the names of one file the first.
 
-    What is `hidden`, such as the copies that editors and notebooks keep, may be left out.
+    Those that are hidden, such as the copies that editors and notebooks keep, are left out.
     """
 
     def refuse(error: OSError) -> None:
@@ -50,19 +50,12 @@ def entries_below(folder: str | Path, *, hidden: bool = True) -> list[Path]:
 
     entries = []
     # Linked folders too: data sets are often linked to where they are used.
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        if not hidden:
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            names = [name for name in names if not name.startswith(".")]
-        entries += [Path(place, name) for name in names]
-    return sorted(entries)
-
-
-def named_below(folder: str | Path, endings: Iterable[str]) -> list[Path]:
-    """The entries below a folder with one of the endings, in any case, in order; of the names of one file the first."""
+    for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        entries += [Path(place, name) for name in files if not name.startswith(".")]
     wanted = tuple(endings)
     names: dict[str, Path] = {}
-    for entry in entries_below(folder, hidden=False):
+    for entry in sorted(entries):
         if entry.name.lower().endswith(wanted):
             names.setdefault(os.path.realpath(entry), entry)
     return list(names.values())

@@ -13,10 +13,24 @@ from functools import cache
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from fsd.errors import UsageError
 from fsd.token_stats import Prompts, TokenStats
+
+
+class Evidence(NamedTuple):
+    """What is to be known of an answer that is evidence, for conditions, protocols and bundles."""
+
+    numbers: Mapping[str, str] = MappingProxyType({})
+    """Name of a number of the answer → what it is; none where the answer is no evidence."""
+    inputs: tuple[str, ...] = ()
+    """The settings that name files; none of a command that asks no model."""
+    tests: str = ""
+    """What is tested."""
+    level: str = ""
+    """The setting that is the level of the tests; intervals are of 95 %, where there is none."""
 
 
 class Command(NamedTuple):
@@ -25,6 +39,7 @@ class Command(NamedTuple):
     question: str
     module: str
     about: str
+    evidence: Evidence = Evidence()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ A view is a *reader* (the model or table that scores) and a *form* (what of the 
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -66,9 +66,9 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Form:
-    """What of a text is scored, and all that is to be known of it: a new form is an entry of `FORMS` alone.
+    """What of a text is scored, and all that is to be known of it.
 
-    The detector gets one `TokenStats`, or what is said below.
+    One that known scorers read is an entry of `FORMS` alone. The detector gets one `TokenStats`, or what is said below.
 
     Attributes:
         prompts: the prompts of a text, which may follow a context of its own; that of a primed form takes its place.
@@ -468,6 +468,11 @@ class _Available:
 
 
 Detectors = Sequence[Detector]
+
+
+def reading(views: Set[str], detectors: Detectors) -> list[str]:
+    """The names of the detectors that read one of some views."""
+    return [detector.name for detector in detectors if not views.isdisjoint(detector.views)]
 
 
 def not_of_chats(detectors: Detectors) -> dict[str, str]:

@@ -1,7 +1,7 @@
 from pipelines.command.cli import command as command
 from pipelines.command.cli import deferred as deferred
 from pipelines.command.cli import program as program
-from pipelines.command.cli import subcommands as subcommands
+from pipelines.command.commands import evidences as evidences
 from pipelines.command.context import stage as stage
 from pipelines.command.context import typed_line as typed_line
 from pipelines.command.deliver import deliver as deliver
@@ -56,8 +56,8 @@ from pipelines.experiment.power_sentences import TIMES as TIMES
 from pipelines.experiment.power_sentences import by_times as by_times
 from pipelines.experiment.power_sentences import measured_power as measured_power
 from pipelines.experiment.power_sentences import simulated_power as simulated_power
-from pipelines.experiment.registration import judged_words as judged_words
 from pipelines.experiment.registration import log_texts as log_texts
+from pipelines.experiment.registration import register_adapter as register_adapter
 from pipelines.experiment.registration import training_params as training_params
 from pipelines.experiment.verdict_sentences import basis_sentences as basis_sentences
 from pipelines.experiment.verdict_sentences import chance_sentence as chance_sentence

@@ -20,7 +20,6 @@ from fsd.api import (
     read_otherwise,
     tracking,
 )
-from fsd.api import digest_of_texts as digest
 from pipelines.api import (
     OWN_TEXTS,
     Job,
@@ -98,39 +97,22 @@ def register(run: Run, audit: Audit, config: AuditConfig, identity: BaseIdentity
     blind classifier explains the result, nor in place of an audit of another adapter.
     """
     # It loads PyTorch, for which a dry run need not wait.
-    from pipelines.api import judged_words
+    from pipelines.api import register_adapter
 
-    summary = audit.summary
-    parts = audit.results.parts
     shots = shots_of(config.detection, config.model.model)
     files = adapter_files.contents(
-        config.model, shots, audit.detectors, summary, audit.calibration, domain=config.domain, seed=config.seed
+        config.model, shots, audit.detectors, audit.summary, audit.calibration, domain=config.domain, seed=config.seed
     )
-    division = f"audit of {config.name}"
-    benchmark = f"validation {digest(parts.validation)}, test {digest(parts.test)}"
-    digests = {
-        "benchmark": benchmark,
-        "base_fingerprint": identity.fingerprint,
-        "judging": f"{division}, seed {config.seed}, by the best score of any state",
-    }
     with tempfile.TemporaryDirectory(prefix="fsd-") as scratch:
         # Peft records the name of the base alone: what is registered has its hash.
         copy_adapter(tracking.fetch_adapter(config.name), identity, Path(scratch))
-        return tracking.register(
+        return register_adapter(
             run,
-            f"fsd-{config.domain}",
-            Path(scratch),
-            adapter_files.SERVING,
-            validation_score=audit.results.validation_auc,
+            Answer(audit.results),
+            identity,
+            f"audit of {config.name}, seed {config.seed}",
+            {"adapter": config.name},
+            name=f"fsd-{config.domain}",
+            adapter=Path(scratch),
             files=files,
-            tags={
-                "base_model": identity.id,
-                "adapter": config.name,
-                "detector": summary.detector,
-                "state": summary.state,
-            },
-            judged_on=judged_words(parts, division, config.seed),
-            digests=digests,
-            barred=summary.sentence if summary.void else Answer(audit.results).contradiction,
-            rows=adapter_files.served_rows(parts, audit.calibration),
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from extensions.bundle.manifest import MANIFEST, UNLISTED
-from fsd.api import UsageError, entries_below
+from fsd.api import UsageError, named_below
 from fsd.api import digest_of_files as digest
 
 LARGEST = 2**32
@@ -64,9 +64,8 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def files_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """Name below a folder, and path, of each of its files, in order."""
-    for path in entries_below(folder):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix(), path
+    for path in named_below(folder, [""]):
+        yield path.relative_to(folder).as_posix(), path
 
 
 def copy(source: Path, copied: Path) -> None:

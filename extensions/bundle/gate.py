@@ -7,58 +7,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fsd.api import UsageError, one_of
+from pipelines.api import evidences
 
-NUMBERS = {
-    "run": {
-        "auc": "area under the ROC curve of the best score",
-        "low": "lower end of its 95 % interval",
-        "high": "upper end of its 95 % interval",
-        "blind": "the same area of a classifier that never sees the model",
-        "control": "the same area of the control model",
-        "found": "share of the training texts found at 5 % false calls",
-    },
-    "adapter-audit": {
-        "auc": "area under the ROC curve of the best score",
-        "low": "lower end of its 95 % interval",
-        "high": "upper end of its 95 % interval",
-        "blind": "the same area of a classifier that never sees the model",
-        "base": "the same area of the base model, which never saw the fine-tuning data",
-        "found": "share of the fine-tuning texts found at 5 % false calls",
-        "called": "texts without a label that are called fine-tuning data",
-        "share": "share of the judged texts that are called",
-    },
-    "contamination": {
-        "p": "smallest p-value, corrected for the number of tests",
-        "share": "estimated share of the data set that was trained on",
-        "blind": "area under the ROC curve of a classifier that never sees the model",
-    },
-    "detect": {
-        "found": "texts called members",
-        "share": "share of the judged texts that are called",
-        "judged": "texts with a verdict",
-        "selected": "texts selected at the false discovery rate",
-        "p": "p-value of all texts together, with --known",
-    },
-    "overlap": {
-        "found": "texts that share n-grams with the corpus",
-        "texts": "share of the texts that do",
-        "share": "share of the n-grams that occur in the corpus",
-        "longest": "words of the longest passage",
-    },
-    "extract": {
-        "share": "share of the work that can be extracted at p ≥ 0.1 %",
-        "control": "the same share of the control",
-        "highest": "probability of the most probable passage",
-        "words": "with prompts: most words of a work in a row that were returned",
-        "words_control": "the same of the control works",
-        "p": "with prompts: rank of the work among the control works, as a p-value, corrected for the number of works",
-    },
-    "canary test": {
-        "p": "smallest p-value of all documents, corrected for the number of detectors",
-        "found": "share of the documents found at the level alpha",
-    },
-}
-"""Command → name of a number of its answer → what it is."""
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORM = re.compile(r"\s*([a-z_]+)\s*(<=|>=|<|>)\s*(\S+)\s*")
 
@@ -90,8 +40,9 @@ def parse(command: str, text: str) -> Condition:
     if not parts:
         raise UsageError(f'fail-if must look like "auc > .55", with {", ".join(SIGNS)}; got {text!r}')
     name, sign, limit = parts.groups()
-    if name not in NUMBERS[command]:
-        raise UsageError(one_of(f"fail-if of fsd {command}", NUMBERS[command], name))
+    numbers = evidences()[command].numbers
+    if name not in numbers:
+        raise UsageError(one_of(f"fail-if of fsd {command}", numbers, name))
     try:
         number = float(limit)
     except ValueError:

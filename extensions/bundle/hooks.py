@@ -25,9 +25,9 @@ def check_protocol(command: str, settings: Settings, asked: Settings) -> None:
 
 def files(command: str, settings: Settings) -> dict[str, object]:
     """Where the numbers of a run come from, if its command asks a model for evidence."""
-    from extensions.bundle.provenance import INPUTS, provenance
+    from extensions.bundle.provenance import asking, provenance
 
     # Others ask no model, and have nothing to prove.
-    if command not in INPUTS:
+    if command not in asking():
         return {}
     return {"provenance.json": provenance(command, settings)}

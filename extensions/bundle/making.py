@@ -9,7 +9,7 @@ from typing import Any
 
 from extensions.bundle.container import copy, files_in
 from extensions.bundle.manifest import MANIFEST, VERSION, Entry, Manifest
-from extensions.bundle.provenance import INPUTS, Provenance, settings_in
+from extensions.bundle.provenance import Provenance, asking, settings_in
 from extensions.bundle.quotations import Quotations, text_hash
 from extensions.bundle.weights import ADAPTER, weights_of
 from fsd.api import UsageError, parse_columns, read_json, read_texts, tracking
@@ -33,7 +33,7 @@ class Source:
         recorded = folder / "provenance.json"
         if not recorded.is_file() or not (folder / "answer.json").is_file():
             raise UsageError(
-                f"the run must be of {', '.join(INPUTS)}, by fsd 0.2.0 or later, which records where numbers come "
+                f"the run must be of {', '.join(asking())}, by fsd 0.2.0 or later, which records where numbers come "
                 f"from; {run_id} has no {recorded.name}: run its command again, and bundle the new run"
             )
         provenance = read_json(Provenance, recorded, "the provenance of a run")

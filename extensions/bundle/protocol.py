@@ -8,27 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 from extensions.bundle.manifest import current
-from extensions.bundle.provenance import INPUTS, Input, Settings, inputs
+from extensions.bundle.provenance import Input, Settings, asking, inputs
 from extensions.bundle.weights import Hashes, hashes_of
 from fsd.api import UsageError, note, read_json
 from fsd.api import digest_of_files as digest
-from pipelines.api import check_path
+from pipelines.api import check_path, evidences
 
 VERSION = 2
 """Version of the file."""
-LEVELS = {"contamination": "level", "canary test": "alpha", "detect": "fpr", "adapter-audit": "fpr"}
-"""Command → its setting that is the level; the others give intervals of 95 %."""
 INTERVAL_LEVEL = 0.05
 """The level of the other commands, as it stands in a protocol."""
-TESTS = {
-    "run": "AUC of the best score with its 95 % interval, beside a blind classifier and the control model",
-    "detect": "conformal p-value of each text, after the domain check; with --known also all texts together",
-    "adapter-audit": "AUC of the best score with its 95 % interval, beside a blind classifier",
-    "contamination": "exchangeability; with --known also dataset inference, CoDeC and kernel divergence; Holm",
-    "extract": "share of the work that can be extracted with its 95 % interval, beside that of the control",
-    "canary test": "rank of the published canaries among the withheld ones, all documents together; Holm",
-}
-"""Command → what is tested."""
 BY_PROMPTS = "rank of the longest run of words that is returned of a work among those of the control works; Holm"
 """What is tested where `extract` asks by prompts."""
 ELSEWHERE = {"version", "command", "out", "report", "answers", "device", "cache", "max_batch_tokens"}
@@ -96,10 +85,9 @@ def protocol(command: str, settings: Settings, inputs: Sequence[Input], weights:
         texts.setdefault(entry.flag, []).extend(hashes)
     as_json = json.loads(json.dumps(settings, default=str))
     fixed = {name: value for name, value in as_json.items() if name not in ELSEWHERE | texts.keys()}
-    level = INTERVAL_LEVEL
-    if command in LEVELS:
-        level = settings[LEVELS[command]]
-    tests = TESTS[command]
+    evidence = evidences()[command]
+    level = settings[evidence.level] if evidence.level else INTERVAL_LEVEL
+    tests = evidence.tests
     if settings.get("prompts") or settings.get("questions"):
         tests = BY_PROMPTS
     return Protocol(VERSION, command, texts, fixed, weights, tests, level)
@@ -107,8 +95,8 @@ def protocol(command: str, settings: Settings, inputs: Sequence[Input], weights:
 
 def apply(path: str, command: str, settings: Settings, *, dry_run: bool) -> None:
     """Write the protocol of a dry run into a file, or refuse a run that is not of the protocol there."""
-    if command not in INPUTS:
-        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(INPUTS)}); got {command}")
+    if command not in asking():
+        raise UsageError(f"protocol must be of a command that asks a model ({', '.join(asking())}); got {command}")
     adapter = settings.get("adapter")
     # An alias may move to another version after the protocol is published.
     if adapter and re.search(r"^models:.*(@|/latest$)", adapter):

@@ -13,19 +13,10 @@ from extensions.bundle.container import files_in
 from extensions.bundle.manifest import Sha256, Size
 from fsd.api import UsageError, tracking, without_credentials
 from fsd.api import digest_of_files as digest
-from pipelines.api import typed_line
+from pipelines.api import evidences, typed_line
 
 Settings = Mapping[str, Any]
 """Name of a setting → its value."""
-INPUTS = {
-    "run": ("data", "members", "nonmembers", "unseen", "frequencies"),
-    "detect": ("files", "known"),
-    "extract": ("book", "control", "questions"),
-    "contamination": ("files", "known", "frequencies"),
-    "adapter-audit": ("data", "members", "nonmembers", "frequencies"),
-    "canary test": ("folder", "frequencies"),
-}
-"""Command that asks a model for evidence → its settings that name files."""
 LIBRARIES = (
     "accelerate",
     "numpy",
@@ -98,10 +89,15 @@ def values(settings: Settings, name: str) -> list[str]:
     return []
 
 
+def asking() -> list[str]:
+    """The commands that ask a model for evidence."""
+    return [name for name, evidence in evidences().items() if evidence.inputs]
+
+
 def inputs(command: str, settings: Settings) -> list[Input]:
     """The inputs of a command with the hashes of their files; a published benchmark or task has no files here."""
     read = []
-    for flag in INPUTS[command]:
+    for flag in evidences()[command].inputs:
         for value in filter(None, values(settings, flag)):
             files = []
             for name, path in _files(Path(value)):

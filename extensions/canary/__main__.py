@@ -1,9 +1,9 @@
-"""The command `fsd canary`."""
+"""The commands `fsd canary make`, `fsd canary test` and `fsd canary demo`."""
 
 from extensions.canary import settings
-from pipelines.api import subcommands
+from pipelines.api import command, deferred, program
 
-# Subcommand → its settings, and the module of its `prepare`.
+# Last word of a command → its settings, and the module of its `prepare`.
 COMMANDS = {
     "make": (settings.MakeConfig, "extensions.canary.make"),
     "test": (settings.RankConfig, "extensions.canary.rank"),
@@ -11,4 +11,5 @@ COMMANDS = {
 }
 
 if __name__ == "__main__":
-    subcommands(COMMANDS, settings.__doc__)
+    config, module = COMMANDS[program().split()[-1]]
+    command(config, deferred(module), config.__doc__)

@@ -9,6 +9,7 @@ GROUP = "research and preparation"
 PLUG = Plug(
     commands={
         "pretrain": Command(GROUP, "extensions.study.pretrain", "pretrain a small model whose members are known"),
-        "study": Command(GROUP, "extensions.study", "the papers' tables; our own: lab, real, domains, truth"),
+        "study": Command(GROUP, "extensions.study", "the papers' tables; our own: real, domains, truth"),
+        "study lab": Command(GROUP, "extensions.study", "every score on targets whose training texts are all known"),
     }
 )

@@ -10,7 +10,6 @@ Examples:
     fsd study fsd-t6 --scale full --model ./my-model --data corpus.jsonl --dry-run
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -168,9 +167,7 @@ def _requirements(name: str, study: "Study") -> list[str]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["lab"]:
-        # The parser takes the first argument as part of the name of the program.
-        sys.argv[:2] = [f"{program()} lab"]
+    if program().endswith(" lab"):
         command(LabConfig, deferred("extensions.study.lab.command"), LabConfig.__doc__, stages=STAGES)
     else:
         command(StudyConfig, prepare, __doc__, stages=STAGES)

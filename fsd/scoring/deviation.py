@@ -133,7 +133,7 @@ class ViewStatistics:
         return self._scores(detector, state)
 
     def _scores(self, detector: Detector, state: str) -> FloatArray:
-        return np.array([detector(views) for views in self._rows(detector, state)], float)
+        return np.array(list(map(detector, self._rows(detector, state))), float)
 
     def fallbacks(self, detector: Detector, state: str) -> Counter[str]:
         """Name of a fallback → number of texts whose score in that state is this fallback."""

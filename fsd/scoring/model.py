@@ -43,7 +43,7 @@ from fsd.token_stats import (
     scored_prompts,
     texts_of,
 )
-from fsd.views import FORMS, NO_INPUTS, Detectors, View, ViewInputs, not_of_chats, usable
+from fsd.views import FORMS, NO_INPUTS, Detectors, View, ViewInputs, not_of_chats, reading, usable
 
 if TYPE_CHECKING:
     from fsd.models.language_model import LanguageModel, ReadsChats
@@ -232,7 +232,7 @@ class Model:
 
     def _without_table(self, detectors: Detectors) -> dict[str, str]:
         """The detectors that read a table of token frequencies, if that of the model is of another tokenizer."""
-        readers = [detector.name for detector in detectors if "unigram" in detector.views]
+        readers = reading({"unigram"}, detectors)
         if not readers or not self.opened or "unigram" not in self.scorers:
             return {}
         try:
@@ -248,7 +248,7 @@ class Model:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
         aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
         # Whole distributions can be compared where every id stands for the same token.
-        alike = [detector.name for detector in detectors if "difference" in detector.views]
+        alike = reading({"difference"}, detectors)
         if not aligned + alike or self.reference is None or self.tokens is None:
             return {}
         from fsd.models.language_model import load_tokenizer, same_vocabulary, token_ids

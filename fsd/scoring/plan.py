@@ -42,8 +42,10 @@ class ScoringPlan:
     def asked(self) -> dict[str, dict[Prompt, None]]:
         """Scorer of the base model → the prompts that it reads, each once, even if two views of a text are the same."""
         asked: dict[str, dict[Prompt, None]] = {}
-        views = {View.named(name) for detector in self.detectors for name in detector.views}
-        for view in sorted(views):
+        names: set[str] = set()
+        for detector in self.detectors:
+            names.update(detector.views)
+        for view in sorted(map(View.named, names)):
             if view.reader == "base":
                 prompts = asked.setdefault(view.scorer, {})
                 for prompt in self.prompts:
@@ -56,7 +58,9 @@ class ScoringPlan:
         states = STATES if "tuned" in self.scorers else ("base",)
         views = needed_views(self.detectors, states)
         # A pass over two models gives the statistics of each alone, too.
-        covered = {half for view in views for half in view.halves}
+        covered: set[View] = set()
+        for view in views:
+            covered.update(view.halves)
         counts = Counter[str]()
         for view in views:
             if view not in covered:

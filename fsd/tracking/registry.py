@@ -21,9 +21,7 @@ from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
 SCORE = "validation_score"
-# Tag with what two versions must share for their validation scores to be comparable, in words.
-JUDGED_ON = "judged_on"
-# Tag with the same as a JSON object, by which they are compared.
+# Tag with what two versions must share for their validation scores to be comparable, as a JSON object.
 DIGESTS = "judged_on_digests"
 # Its entries: the validation and test texts with their labels, the base model, and the settings of judging.
 COMPARED = ("benchmark", "base_fingerprint", "judging")
@@ -92,10 +90,8 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     code: Path,
     *,
     validation_score: float,
-    files: Mapping[str, str | Path] | None = None,
-    tags: Mapping[str, object] | None = None,
-    judged_on: str = "",
-    digests: Mapping[str, str] | None = None,
+    files: Mapping[str, str | Path] = MappingProxyType({}),
+    tags: Mapping[str, object] = MappingProxyType({}),
     barred: str = "",
     once: str = "",
     description: str = "",
@@ -105,10 +101,9 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     """Register an adapter with its files as a version of a model `name`; None if it could not be stored.
 
     Adapter and files become artifacts of the run, and a pyfunc model that MLflow can serve by `code`. The version
-    becomes `champion` as `move_champion` says, unless it is `barred` for that reason. Of equal ones, by their files or
-    by `once`, there is one. The card is Markdown; `rows` are of the kind to be judged.
+    becomes `champion` as `move_champion` says by its tags, unless it is `barred` for that reason. Of equal ones, by
+    their files or by `once`, there is one. The card is Markdown; `rows` are of the kind to be judged.
     """
-    files = files or {}
     contents = {}
     for file, content in files.items():
         contents[f"../{file}"] = content.encode() if isinstance(content, str) else content.read_bytes()
@@ -125,12 +120,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
         run.log(f"adapter/{CHECKSUMS}", checksums.read_text(encoding="utf-8") + sums)
     if card:
         run.log(f"adapter/{CARD}", card)
-    told = dict(tags or {})
-    if judged_on:
-        told[JUDGED_ON] = judged_on
-    if digests:
-        told[DIGESTS] = json.dumps(dict(digests))
-    labels = {key: without_credentials(str(value)) for key, value in told.items()}
+    labels = {key: without_credentials(str(value)) for key, value in tags.items()}
     labels[SCORE] = repr(float(validation_score))
     identity = once or json.dumps([*parts, labels])
     identity_hash = hashlib.sha256(identity.encode()).hexdigest()

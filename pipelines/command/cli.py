@@ -29,12 +29,12 @@ from tyro.conf import Positional, arg
 
 from fsd import distributed
 from fsd.config import flags, groups_of, settings_of
-from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, memory_failure, one_of, quoted, refusing
+from fsd.errors import CheckFailed, StorageError, UsageError, disk_failure, memory_failure, quoted, refusing
 from fsd.files import read_text
 from fsd.leftovers import own_temporary_files
 from fsd.plugs import filled
-from pipelines.command.commands import commands
-from pipelines.command.context import USUAL, Invocation, context, invocation_of, running, stage, typed_line
+from pipelines.command.commands import commands, evidences
+from pipelines.command.context import USUAL, EvidenceInvocation, Invocation, context, running, stage, typed_line
 from pipelines.command.deliver import VERSION, as_far_as_read, failures, show
 from pipelines.command.job import Job
 
@@ -114,21 +114,6 @@ def command(
 def deferred(module: str) -> Callable[[Any], Job]:
     """The `prepare` of a module that is imported once the settings are read: --help does not wait for its libraries."""
     return lambda settings: import_module(module).prepare(settings)
-
-
-def subcommands(choices: Mapping[str, tuple[type[Any], str]], description: str | None) -> None:
-    """Run the subcommand that the first argument names: its settings, and the module of its `prepare`."""
-    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
-    if name in choices:
-        config, module = choices[name]
-        sys.argv = [f"{program()} {name}", *sys.argv[2:]]
-        command(config, deferred(module), config.__doc__)
-    elif name in ("-h", "--help"):
-        print(f"usage: {program()} {{{','.join(choices)}}} [OPTIONS]\n\n{wrapped(description or '')}\n")
-        for choice, (config, _) in choices.items():
-            print(f"  {choice:<8} {inspect.getdoc(config)}".partition("\n")[0])
-    else:
-        _exit(f"error: {one_of('subcommand', choices, name)}", 2)
 
 
 @contextlib.contextmanager
@@ -217,16 +202,18 @@ def program() -> str:
 
 def command_name() -> str:
     """The command without its program: `run` for `fsd run` and for `python -m pipelines.fsd`."""
-    module, *subcommand = program().removeprefix("fsd ").removeprefix("python -m ").split()
+    typed = program().removeprefix("fsd ").removeprefix("python -m ")
     for name, entry in commands().items():
-        if entry.module == module:
-            return " ".join([name, *subcommand])
-    return " ".join([module, *subcommand])
+        if entry.module == typed:
+            return name
+    return typed
 
 
 def read(config: type[Config], description: str) -> tuple[Config, Invocation]:
     """The settings, and how the command is run, from the command line and the configuration file that it names."""
-    kind = invocation_of(command_name())
+    # Without what decides conditions they would be passed over without a word.
+    is_evidence = command_name() in evidences() and filled("after")
+    kind = EvidenceInvocation if is_evidence else Invocation
     settings = {}
     for setting in chain(settings_of(config), settings_of(kind)):
         settings[setting.name.replace("_", "-")] = setting

@@ -16,7 +16,6 @@ from tyro.conf import FlagCreatePairsOff, arg
 from fsd import distributed
 from fsd.config import OptionalName, OptionalPath
 from fsd.errors import UsageError, without_credentials
-from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 
 USUAL = {
@@ -69,18 +68,6 @@ class EvidenceInvocation(Invocation):
     """File that fixes texts, settings, tests and level: written with --dry-run, to be published; else it must fit."""
     report_for: Literal["engineer", "reader"] = "engineer"
     """Whom report.html is for: an engineer, or a reader who knows neither the software nor the field."""
-
-
-ASKING = ("run", "detect", "extract", "contamination", "adapter-audit", "canary test")
-"""Commands that ask a model for evidence."""
-EVIDENCE = (*ASKING, "overlap")
-"""Commands whose answer is evidence."""
-
-
-def invocation_of(command: str) -> type[Invocation]:
-    """How a command of that name can be run."""
-    # Without what decides conditions they would be passed over without a word.
-    return EvidenceInvocation if command in EVIDENCE and filled("after") else Invocation
 
 
 @dataclass

@@ -20,7 +20,7 @@ from fsd.files import digest
 from fsd.plugs import filled
 from fsd.progress import stage as stage_line
 from fsd.tracking import Run, RunRecord, Version
-from pipelines.command.context import ASKING, Invocation, context, demands, stage, typed_line
+from pipelines.command.context import EvidenceInvocation, Invocation, context, demands, stage, typed_line
 
 if TYPE_CHECKING:
     from fsd.reporting.report import Report
@@ -128,7 +128,7 @@ def deliver(report: "Report | Callable[[], Report]", run: Run) -> None:
 def publish(report: "Report", run: Run) -> None:
     """Log metrics, files, tables and the page of a report, and give the run its final name and its description."""
     run.log_metrics(report.metrics)
-    if context().command in ASKING:
+    if isinstance(context().invocation, EvidenceInvocation):
         run.log(ANSWER, document(report, None))
     if demands().fail_if:
         reasons = failures(context().command, report.numbers, context().invocation)

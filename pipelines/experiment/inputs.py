@@ -24,7 +24,7 @@ from fsd.errors import UsageError
 from fsd.files import digest
 from fsd.net.hub import locate
 from fsd.token_stats import IDS, UNIT
-from fsd.views import DRAWS
+from fsd.views import DRAWS, reading
 from pipelines.experiment.adapter_files import UNSEEN
 from pipelines.experiment.control import EMBEDDED_TARGET, control_model
 
@@ -122,7 +122,7 @@ def read_cleaned(
 
 def continuable(documents: Corpus, detectors: Sequence[Detector]) -> tuple[Corpus, list[str]]:
     """Without the texts of fewer than two words, where a detector continues the first half of a text."""
-    names = [detector.name for detector in detectors if not DRAWS.keys().isdisjoint(detector.views)]
+    names = reading(DRAWS.keys(), detectors)
     kept = [document for document in documents if len(UNIT.findall(document.text)) > 1]
     # Where nothing is left, the first such text is named instead.
     if not names or len(kept) in (0, len(documents)):

@@ -1,10 +1,12 @@
 """The tracked run of the main job, and its adapter as a registered model."""
 
+import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from detectors import Detector
 from fsd import distributed, tracking
@@ -23,6 +25,7 @@ from fsd.scores import Score
 from fsd.scoring.scorers import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
+from fsd.tracking.registry import DIGESTS
 from pipelines.command.context import context
 from pipelines.command.deliver import publish, run_name, tracked_run
 from pipelines.experiment import adapter_files
@@ -52,13 +55,12 @@ def start(experiment: Experiment, model: LanguageModel, control: Experiment | No
 
 
 def _model_tags(config: FSDConfig, identity: BaseIdentity) -> dict[str, object]:
-    training = _training(config)
     tags: dict[str, object] = {
         "base_model": identity.id,
         "base_revision": identity.revision or "local",
         "base_fingerprint": identity.fingerprint,
+        "method": _method(config),
     }
-    tags["method"] = training.method if training else "unknown"
     if config.adapter:
         tags["reused_adapter"] = config.adapter
     return tags
@@ -70,6 +72,11 @@ def _training(config: FSDConfig) -> AdapterConfig | None:
         return config.training
     # Only the main process gets here: a collective call would wait for the others without an end.
     return adapter_files.recorded_training(config.adapter, collective=False)
+
+
+def _method(config: FSDConfig) -> str:
+    training = _training(config)
+    return training.method if training else "unknown"
 
 
 def params(experiment: Experiment, control: Experiment | None) -> dict[str, object]:
@@ -152,31 +159,42 @@ def track(
         files = model_files(answer, experiment)
         # A study that is continued registers what it chose once.
         once = f"{study} {content_hash(str(files[adapter_files.SETUP]))}" if study else ""
-        tags = _model_tags(config, model.identity)
-        version = register(
+        version = register_adapter(
             run,
-            name,
-            adapter,
-            adapter_files.SERVING,
-            validation_score=results.validation_auc,
+            answer,
+            model.identity,
+            f"split {config.data.split}, seed {config.seed}",
+            {"method": _method(config)},
+            name=name,
+            adapter=adapter,
             files=files,
-            tags={
-                "base_model": tags["base_model"],
-                "method": tags["method"],
-                "detector": results.verdict_score.detector,
-                "state": results.verdict_score.state,
-            },
-            judged_on=judged_words(results.parts, f"split {config.data.split}", config.seed),
-            digests=judged_on(results.parts, config, model.identity),
-            barred=answer.barred,
             once=once,
             description=edited.description,
             card=card(name, answer, experiment, model.identity, model),
-            rows=adapter_files.served_rows(results.parts, results.calibration),
         )
     if version and version.present:
         run.mark_repetition(version.uri, renamed=not context().invocation.name)
     return edited, version
+
+
+def register_adapter(
+    run: Run, answer: Answer, identity: BaseIdentity, division: str, tags: dict[str, str], **options: Any
+) -> Version | None:
+    """Register an adapter with what an answer says of it; for the options see `fsd.tracking.register`."""
+    results = answer.results
+    score = results.verdict_score
+    told = {"base_model": identity.id, "detector": score.detector, "state": score.state}
+    told |= judged_on(results.parts, division, identity) | tags
+    rows = adapter_files.served_rows(results.parts, results.calibration)
+    return register(
+        run,
+        code=adapter_files.SERVING,
+        validation_score=results.validation_auc,
+        tags=told,
+        barred=answer.barred,
+        rows=rows,
+        **options,
+    )
 
 
 def log_texts(run: Run, parts: Split, data: DataConfig, sources: Iterable[str]) -> None:
@@ -228,23 +246,18 @@ def model_files(answer: Answer, experiment: Experiment) -> dict[str, str | Path]
     )
 
 
-def judged_on(parts: Split, config: FSDConfig, identity: BaseIdentity) -> dict[str, str]:
-    """What two versions must share for their validation scores to be comparable."""
+def judged_on(parts: Split, division: str, identity: BaseIdentity) -> dict[str, str]:
+    """Tags: on what a version was judged, and what two must share for their validation scores to be comparable."""
     # Later texts are left out of the scores, so other ones do not matter.
     judged = parts.without_later()
-    benchmark = f"validation {digest(judged.validation)}, test {digest(judged.test)}"
-    return {
-        "benchmark": benchmark,
-        "base_fingerprint": identity.fingerprint,
-        "judging": f"split {config.data.split}, seed {config.seed}, by the best score of any state",
-    }
-
-
-def judged_words(parts: Split, division: str, seed: int) -> str:
-    """On what a version was judged, for whoever reads its tags; its base model is a tag of its own."""
-    judged = parts.without_later()
     texts = f"{len(judged.validation):,} validation and {len(judged.test):,} test texts"
-    return f"{texts}; {division}, seed {seed}; by the best score of any state"
+    division += ", by the best score of any state"
+    digests = {
+        "benchmark": f"validation {digest(judged.validation)}, test {digest(judged.test)}",
+        "base_fingerprint": identity.fingerprint,
+        "judging": division,
+    }
+    return {"judged_on": f"{texts}; {division}", DIGESTS: json.dumps(digests)}
 
 
 def card(
@@ -252,8 +265,8 @@ def card(
 ) -> str:
     """The adapter's card, in the form of the model hub; of a trained `model` also what was decided for it."""
     results = answer.results
-    training = _training(experiment.config)
-    settings = ", ".join(f"{key} {value}" for key, value in training_params(training, model).items())
+    training = training_params(_training(experiment.config), model)
+    settings = ", ".join(f"{key} {value}" for key, value in training.items())
     digests = []
     for part, texts in results.parts._asdict().items():
         if texts:
@@ -263,7 +276,7 @@ def card(
         name=name,
         base=identity,
         loadable=identity.id not in EMBEDDED,
-        method=training.method if training else "unknown",
+        method=_method(experiment.config),
         training=settings or "not recorded",
         unseen=len(results.parts.unseen),
         detector=results.title(results.verdict_score),

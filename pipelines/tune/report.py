@@ -29,7 +29,7 @@ POINTS = 40
 """Points of the history at most; the number of trials is on a logarithmic scale, as early ones change the best most."""
 Trials = Mapping[str, Sequence[FrozenTrial]]
 """Label of a study → its trials."""
-METRICS = {
+LOGGED = {
     "validation_default": "validation_default",
     "validation_tuned": "validation_tuned",
     "validation_chosen_elsewhere": "validation_chosen_elsewhere",
@@ -50,7 +50,7 @@ def track(run: Run, tuned: Tuned, gains: pd.DataFrame, data: TuningData, storage
     for name, figure in draw(tuned.trials, importances, data.validation.objective, tuned.tasks).items():
         run.log(name, figure)
     run.log(SETTINGS, settings_json(tuned.winners, data.study))
-    measured = gains.set_index("task")[list(METRICS)].rename(columns=METRICS).add_prefix("tuning/")
+    measured = gains.set_index("task")[list(LOGGED)].rename(columns=LOGGED).add_prefix("tuning/")
     numbers: dict[Any, dict[Any, float]] = measured.to_dict("index")
     # A mean of p-values would have no meaning.
     run.log_metrics(dict(measured.drop(columns="tuning/test_gain_p").mean()))

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWa
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = {name: command.module for name, command in commands().items()}
-START = re.compile(r"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd (?P<word>[a-z-]+))(?=\s|$)")
+# Of names that begin alike, such as those of two words, the longer one first.
+NAMES = "|".join(sorted(MODULES, key=len, reverse=True))
+START = re.compile(rf"(?:^|\s)(?:-m (?P<module>(?:pipelines|benchmarks)\.\w+)|fsd (?P<word>{NAMES}))(?=\s|$)")
 OPERATORS = {"&", "&&", "|", ";", ">"}
 
 
@@ -38,6 +40,7 @@ class Command(NamedTuple):
     module: str
     arguments: tuple[str, ...]
     inline: bool = False
+    program: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}: {self.module.removeprefix('pipelines.')} {' '.join(self.arguments)}"
@@ -60,12 +63,14 @@ def commands() -> Iterator[Command]:
     for page in PAGES:
         for line, inline in blocks(page):
             found = START.search(line)
-            if not found or (found["word"] and found["word"] not in MODULES):
+            if not found:
                 continue
             module = found["module"] or MODULES[found["word"]]
+            program = found["word"] and f"fsd {found['word']}"
             line = re.split(r"\s#", line[found.end() :])[0]
             words = list(takewhile(lambda word: word not in OPERATORS, shlex.split(line.replace(";", " ;"))))
-            yield Command(page.name, module, tuple(word.replace("$", "") for word in words if word != "..."), inline)
+            arguments = tuple(word.replace("$", "") for word in words if word != "...")
+            yield Command(page.name, module, arguments, inline, program or f"python -m {module}")
 
 
 ALL = list(dict.fromkeys(commands()))
@@ -83,9 +88,7 @@ def parse(command: Command, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Calla
         raise Parsed(cli.read(config, description)[0], prepare)
 
     monkeypatch.setattr(cli, "command", stop)
-    # Some flags are those of commands whose answer is evidence: the name tells.
-    names = {module: f"fsd {name}" for name, module in MODULES.items()}
-    monkeypatch.setattr(sys, "argv", [names.get(command.module, command.module), *command.arguments])
+    monkeypatch.setattr(sys, "argv", [command.program, *command.arguments])
     with pytest.raises(Parsed) as parsed:
         runpy.run_module(command.module, run_name="__main__")
     config, prepare = parsed.value.args

@@ -16,7 +16,7 @@ from extensions.bundle.checking import Bundle
 from extensions.bundle.command import BundleConfig, prepare
 from extensions.bundle.manifest import Difference, differences
 from extensions.bundle.protocol import Protocol, check
-from extensions.bundle.provenance import settings_in
+from extensions.bundle.provenance import inputs, settings_in
 from extensions.bundle.quotations import Quotations
 from fsd import tracking
 from fsd.errors import UsageError
@@ -251,6 +251,14 @@ def test_a_protocol_fixes_the_texts_and_not_their_place(
     assert "has other texts of files" in fails(line.replace("new.jsonl", str(tmp_path / "moved.jsonl")), 2)
     other = f"extract new.jsonl --model {tiny} --prefix 9 --suffix 9 --protocol p.json --dry-run"
     assert "has command contamination; the run is of extract" in fails(other, 2)
+
+
+def test_hidden_files_of_a_folder_are_no_inputs(tmp_path: Path) -> None:
+    """Readers skip them, and the folder of somebody else has others."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}')
+    (tmp_path / ".DS_Store").write_bytes(b"\0")
+    (read,) = inputs("detect", {"files": [str(tmp_path)]})
+    assert [file.name for file in read.files] == ["a.jsonl"]
 
 
 def test_a_protocol_fixes_the_weights(

@@ -1,6 +1,7 @@
 """Stores and a registered adapter."""
 
 import contextlib
+import json
 import shutil
 import textwrap
 
@@ -34,9 +35,9 @@ def register():
     """`register(adapter, code, score, barred=, once=, digests=, **tags)` opens a run and registers an adapter."""
 
     def register_version(adapter, code, score, barred="", once="", digests=None, **tags):
+        tags["judged_on_digests"] = json.dumps(COMPARABLE | (digests or {}))
         options = {"validation_score": score, "files": {"calibration.json": "0.5"}, "tags": tags}
         rows = tracking.ServedRows(example={"text": "a text"})
-        options |= {"judged_on": "18 texts", "digests": COMPARABLE | (digests or {})}
         options |= {"card": "# The card", "rows": rows}
         with tracking.run("fsd-arxiv", "lora .70") as run:
             run.log_dataset("arxiv", ["a text"], source="data.jsonl", context="test")

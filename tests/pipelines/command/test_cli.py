@@ -78,7 +78,6 @@ def test_a_command_has_one_name_however_it_is_started(monkeypatch: pytest.Monkey
         ("python -m pipelines.fsd", "run"),
         ("python -m extensions.adapter_audit", "adapter-audit"),
         ("fsd canary test", "canary test"),
-        ("python -m extensions.canary test", "canary test"),
     ):
         monkeypatch.setattr(sys, "argv", [typed])
         assert command_name() == name

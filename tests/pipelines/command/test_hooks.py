@@ -14,6 +14,7 @@ from fsd import plugs, tracking
 from fsd.config import DetectorConfig, ModelConfig, ScoreConfig
 from fsd.errors import UsageError
 from fsd.reporting.report import Report
+from pipelines.command import commands
 from pipelines.command.cli import command
 from pipelines.command.deliver import deliver, tracked_run
 from pipelines.command.job import Job
@@ -37,10 +38,14 @@ def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     )
     monkeypatch.setitem(sys.modules, "somebody", module)
     sockets = {name: f"somebody:{name}" for name in vars(module)}
-    monkeypatch.setattr(plugs, "plugs", lambda: (plugs.Plug(**sockets),))
+    for place in (plugs, commands):
+        monkeypatch.setattr(place, "plugs", lambda: (plugs.Plug(commands={"x": ASKS}, **sockets),))
     plugs.filled.cache_clear()
     yield module
     plugs.filled.cache_clear()
+
+
+ASKS = plugs.Command("a question", "somebody", "asks a model", plugs.Evidence({"auc": "area under the ROC curve"}))
 
 
 def work(config: Words) -> None:
@@ -50,7 +55,7 @@ def work(config: Words) -> None:
 
 def test_a_command_asks_what_stands_around_its_answer(hooks, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["fsd overlap", "--words", "a", "--fail-if", "auc > .5"])
+    monkeypatch.setattr(sys, "argv", ["fsd x", "--words", "a", "--fail-if", "auc > .5"])
     seen = []
     hooks.before = lambda name, settings, asked: seen.append((name, settings, asked["fail_if"], asked["dry_run"]))
     hooks.after = lambda name, numbers, asked: [f"{asked['fail_if'][0]}: it is {numbers['auc']}"] if numbers else []
@@ -58,10 +63,10 @@ def test_a_command_asks_what_stands_around_its_answer(hooks, monkeypatch, tmp_pa
         command(Words, lambda config: Job(partial(work, config), {}, experiment="fsd-x"), "x")
     assert ended.value.code == 1
     assert capsys.readouterr().err.endswith("failed: auc > .5: it is 0.7\n")
-    assert seen == [("overlap", {"words": ("a",)}, ("auc > .5",), False)]
+    assert seen == [("x", {"words": ("a",)}, ("auc > .5",), False)]
     (run,) = tracking.find_runs("fsd-x")
     assert run.tags["gate"] == "auc > .5: it is 0.7"
-    assert json.loads(tracking.fetch_artifact(run.id, "asked.json").read_text()) == ["overlap", "a"]
+    assert json.loads(tracking.fetch_artifact(run.id, "asked.json").read_text()) == ["x", "a"]
 
 
 def test_what_a_hook_refuses_is_refused_before_the_work(hooks, monkeypatch, capsys) -> None:

@@ -43,7 +43,7 @@ def plan(tmp_path, make_rows, prose, tiny, other, monkeypatch, capsys, values):
         module = commands()[command].module
         models = {"TINY": str(tiny), "OTHER": str(other)}
         given = [models.get(argument, argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", [f"python -m {module}", *given, "--dry-run", "--json"])
+        monkeypatch.setattr(sys, "argv", [f"fsd {command}", *given, "--dry-run", "--json"])
         runpy.run_module(module, run_name="__main__")
         assert set(tmp_path.rglob("*")) == before
         document = json.loads(capsys.readouterr().out)
@@ -120,8 +120,8 @@ def test_the_main_job(plan, values):
         ("frequencies", "--corpus data.jsonl --out t.npz --limit 9", "at most", "9 documents"),
         ("frequencies", "--corpus data.jsonl hf://datasets/a/b/c.jsonl --out t.npz", "corpus", "c.jsonl"),
         (
-            "canary",
-            "make --data data.jsonl --out c --kind digits --variants 20 --alpha .05",
+            "canary make",
+            "--data data.jsonl --out c --kind digits --variants 20 --alpha .05",
             "documents",
             "60 texts in",
         ),

@@ -23,7 +23,7 @@ from fsd.scores import Score
 from fsd.scoring.deviation import ScoreTable
 from fsd.statistics.intervals import Estimate
 from fsd.text_audit.audit import audit
-from fsd.tracking.registry import COMPARED
+from fsd.tracking.registry import COMPARED, DIGESTS
 from fsd.verdicts.calibration import NonMembers
 from pipelines.experiment import registration
 from pipelines.experiment import report as main_report
@@ -161,18 +161,21 @@ def test_the_rate_of_verdicts_is_one_that_every_source_allows(results, sizes, ra
 
 
 def test_versions_are_comparable_on_the_same_texts_base_and_judging_alone(results):
-    words = registration.judged_words(results.parts, "split grouped", 7)
-    assert re.fullmatch(r"\d+ validation and \d+ test texts; split grouped, seed 7; by the best .* state", words)
-    same = registration.judged_on(results.parts, CONFIG, IDENTITY)
+    def judged(parts=results.parts, division="split grouped, seed 7", identity=IDENTITY):
+        tags = registration.judged_on(parts, division, identity)
+        return tags["judged_on"], json.loads(tags[DIGESTS])
+
+    words, same = judged()
+    assert re.fullmatch(r"\d+ validation and \d+ test texts; split grouped, seed 7, by the best .* state", words)
     assert tuple(same) == COMPARED
     assert all(same.values())
-    assert registration.judged_on(_results(validation=16).parts, CONFIG, IDENTITY) == same
-    for changed, entry in (
-        (registration.judged_on(_results(validation=18).parts, CONFIG, IDENTITY), "benchmark"),
-        (registration.judged_on(results.parts, replace(CONFIG, seed=7), IDENTITY), "judging"),
-        (registration.judged_on(results.parts, CONFIG, replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
+    assert judged(_results(validation=16).parts)[1] == same
+    for (_, other), entry in (
+        (judged(_results(validation=18).parts), "benchmark"),
+        (judged(division="split grouped, seed 8"), "judging"),
+        (judged(identity=replace(IDENTITY, fingerprint="def")), "base_fingerprint"),
     ):
-        assert {name for name in COMPARED if changed[name] != same[name]} == {entry}
+        assert {name for name in COMPARED if other[name] != same[name]} == {entry}
 
 
 def test_params_are_the_settings_in_effect():
