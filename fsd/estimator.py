@@ -86,8 +86,11 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
     def set_params(self, **params: Any) -> Self:
         """Set settings by the names of `get_params`."""
         # Its own would ask the training, which is None or a dataclass, for a method of that name.
-        nested = {name: value for name, value in params.items() if name.startswith("training__")}
-        super().set_params(**{name: params[name] for name in params.keys() - nested})
+        nested = {}
+        for name in list(params):
+            if name.startswith("training__"):
+                nested[name] = params.pop(name)
+        super().set_params(**params)
         for name, value in nested.items():
             if name not in self.get_params():
                 raise UsageError(one_of("setting", self.get_params(), name))

@@ -239,7 +239,9 @@ def run(config: CompareConfig, runs: Runs) -> None:
     """Compare, write, track and print."""
     import pandas as pd
 
-    tables = {(settings, run.name): run.summary for settings, run in runs}
+    tables = {}
+    for settings, run in runs:
+        tables[settings, run.name] = run.summary
     numbers = pd.concat(tables, names=["settings", "run"])
     choice = choose(numbers)
     if choice:
@@ -294,17 +296,12 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         # Runs that differ in the seed alone have none to be named by.
         about.pop()
         grid = grid.droplevel(1)
-    shown = plain(
-        about + list(map(MEASURES.__getitem__, map(str, grid))),
-        grid.reset_index().to_numpy().tolist(),
-        words=range(len(about)),
-        caption="Means over the runs of the same settings, with their 95 % intervals, ± the deviation of the runs.",
-        title=f"{len(config.runs)} runs: mean [95 % CI] ± standard deviation",
-        name="compared",
-        frame=table,
-        marked=(0,),
-        kept=(0, 2, 1),
-    )
+    headings = about + list(map(MEASURES.__getitem__, map(str, grid)))
+    lines = grid.reset_index().to_numpy().tolist()
+    title = f"{len(config.runs)} runs: mean [95 % CI] ± standard deviation"
+    words = range(len(about))
+    shown = plain(headings, lines, words=words, title=title, name="compared", frame=table, marked=(0,), kept=(0, 2, 1))
+    files = {"table": config.out} if config.out else {}
     return Report(
         title="Which run is better?",
         question="What is every score in these runs, and by how much do they differ?",
@@ -313,7 +310,7 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         facts=[("Runs", ", ".join(config.runs))],
         score=score,
         metrics=metrics,
-        files={"table": config.out} if config.out else {},
+        files=files,
     )
 
 

@@ -99,10 +99,13 @@ def excerpts(text: str, count: int, places: int, apart: int) -> list[str]:
     if len(words) <= count:
         return [text]
     number = max(1, min(places, len(words) // apart))
-    # What stands before the first word is a part of the beginning.
-    starts = [0, *(words[place * len(words) // number][0] for place in range(1, number))]
-    ends = [words[place * len(words) // number + count - 1][1] for place in range(number)]
-    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    given = []
+    for place in range(number):
+        first = place * len(words) // number
+        # What stands before the first word is a part of the beginning.
+        begin = words[first][0] if place else 0
+        given.append(text[begin : words[first + count - 1][1]])
+    return given
 
 
 def common_spans(reply: Words, work: Words, n: int) -> list[Span]:

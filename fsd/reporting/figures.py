@@ -64,8 +64,10 @@ class Figures(NamedTuple):
     distributions: Figure
 
     def _repr_html_(self) -> str:
-        pictures = [b64encode(png(figure, dpi=72)).decode("ascii") for figure in self]
-        return "".join(f'<img src="data:image/png;base64,{picture}">' for picture in pictures)
+        page = ""
+        for figure in self:
+            page += f'<img src="data:image/png;base64,{b64encode(png(figure, dpi=72)).decode("ascii")}">'
+        return page
 
 
 def png(figure: Figure, dpi: int = 110) -> bytes:
