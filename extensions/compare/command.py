@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tyro.conf import Positional, arg
@@ -215,7 +216,7 @@ def compared(table: "pd.DataFrame", runs: Runs) -> "pd.DataFrame":
     rows = []
     # Base scores alone have no gain, and a run without a control no lead over it.
     measures = table.columns.intersection(list(MEASURES))
-    counts = Counter(settings for settings, _ in runs)
+    counts = Counter(map(itemgetter(0), runs))
     for (settings, detector), of_detector in table.groupby(["settings", "detector"], sort=False):
         for measure in measures:
             estimates = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
@@ -290,7 +291,7 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         findings.append(Finding(ALIKE, AGAINST))
     grid = pd.Series(cells).unstack(sort=False).reindex(list(dict.fromkeys(order)), level=0)
     # A run without a control has no lead over it.
-    grid = grid[[measure for measure in MEASURES if measure in grid]].fillna("–")
+    grid = grid.reindex(columns=list(MEASURES)).dropna(axis=1, how="all").fillna("–")
     about = ["Detector", "Settings"]
     if not settings:
         # Runs that differ in the seed alone have none to be named by.
@@ -320,7 +321,8 @@ def differences(choice: Choice, found: "Mapping[tuple[str, str, str], Estimate]"
 
     detector, state, best = choice
     words = [f"{best} is best on validation: {Score(detector, state).title()} {found[detector, best, f'{state}_auc']}"]
-    for settings in dict.fromkeys(settings for _, settings, _ in found):
+    # In the order of the table.
+    for settings in dict.fromkeys(map(itemgetter(1), found)):
         difference = found.get((detector, settings, f"{state}_against"))
         if difference:
             meaning = "no clear difference"
