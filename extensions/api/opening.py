@@ -38,8 +38,6 @@ def _client(config: ModelConfig, api: APIConfig) -> Client:
         raise UsageError(
             f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
         )
-    if api.price is not None and not api.price >= 0:
-        raise UsageError(f"price must be at least 0; got {api.price}")
     client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
     # Whether a server puts a start token is up to it, and token ids are sent with one.
     if config.first_token != "scored":

@@ -9,7 +9,6 @@ Examples:
     fsd verify evidence.zip --recompute --model ./their-model
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,8 +46,6 @@ def prepare(config: VerifyConfig) -> Job:
     """Read the manifest, and check the settings and, to recompute, that the weights are here."""
     from extensions.bundle.checking import Bundle
 
-    if config.sha256 and not re.fullmatch(r"[0-9a-f]{64}", config.sha256.lower()):
-        raise UsageError(f"sha256 must be 64 hexadecimal digits; got {config.sha256!r}")
     if config.model and not config.recompute:
         raise UsageError("model must come with --recompute; got it alone")
     bundle = Bundle.opened(config.bundle)

@@ -118,9 +118,6 @@ def seal(
 
 def _check(config: MakeConfig) -> None:
     """Refuse settings that no documents can mend."""
-    # Half a surrogate pair of the command line could be neither hashed nor sealed.
-    if not (config.seed or "").isprintable():
-        raise UsageError(f"seed must be printable text; got {config.seed!r}")
     check_level("alpha", config.alpha)
     # The slack lets 1,000 variants reach a level of .001, whatever the rounding of their product.
     if config.kind != "paraphrase" and config.variants * config.alpha < 1 - 1e-9:

@@ -17,8 +17,6 @@ FIELDS = (TITLE, AUTHOR, OPENING)
 BY_TITLE = 'Please give me the text of "{title}", word for word, from the beginning.'
 BY_TITLE_AND_AUTHOR = 'Please give me the text of "{title}" by {author}, word for word, from the beginning.'
 BY_OPENING = "Continue this text: {opening}"
-MOST = 100
-"""Questions of a file: each is asked for every work, and somebody pays for it."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +124,6 @@ def read_questions(path: str) -> list[Question]:
             questions.append(question)
     if not questions:
         raise UsageError(f"questions must be a file with a question a line; {path} has none")
-    if len(questions) > MOST:
-        raise UsageError(f"questions must be at most {MOST}; {path} has {len(questions)}")
     return questions
 
 

@@ -20,8 +20,6 @@ RATES = {"fpr": 0.05, "fdr": 0.1}
 """Parameters of `predict` that are rates, with their defaults."""
 MOST_TEXTS = 10_000
 """Texts of a request."""
-LONGEST_TEXT = 10**6
-"""Characters of a text of a request; a file may hold longer ones, since nobody waits for its reply."""
 MOST_CHARACTERS = 5 * 10**6
 """Characters of all texts of a request: each takes about 70 bytes of memory, and five millions half a minute."""
 ANSWERS = ("text", MESSAGES, COMPLETION)
@@ -92,12 +90,6 @@ def _check_size(table: pd.DataFrame) -> None:
     if len(table) > MOST_TEXTS:
         raise UsageError(f"a request must have at most {MOST_TEXTS:,} texts; it has {len(table):,}: send it in parts")
     lengths = table.map(_characters).sum(axis=1).to_numpy()
-    longest = int(lengths.argmax()) if len(table) else 0
-    if lengths.max(initial=0) > LONGEST_TEXT:
-        raise UsageError(
-            f"a text must have at most {LONGEST_TEXT:,} characters; that in row {longest} has {lengths[longest]:,}: "
-            "cut it"
-        )
     if lengths.sum() > MOST_CHARACTERS:
         raise UsageError(
             f"the texts of a request must have at most {MOST_CHARACTERS:,} characters together; they have "

@@ -91,8 +91,6 @@ def files_at(place: str, endings: Sequence[str]) -> list[DataFile]:
     for path in paths:
         if path.is_dir():
             continue
-        if not path.is_file():
-            raise UsageError(f"what is in a folder of texts must be files; {path} is none: mend or remove it")
         status = path.stat()
         files.append(DataFile(str(path), status.st_size, str(status.st_mtime_ns)))
     return files

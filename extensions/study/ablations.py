@@ -130,9 +130,6 @@ def fine_tuning_set(
 
 def add_unseen(parts: Split, foreign: Documents, *, with_own: bool) -> Split:
     """The split with foreign unseen texts, none of the family of a tested one, beside its own or in their place."""
-    members = sum(document.member is True for document in foreign)
-    if members:
-        raise UsageError(f"foreign texts must be non-members; {members} of {len(foreign)} are members")
     size = len(parts.judged)
     family = Corpus(chain(parts.judged, foreign)).family
     free = ~np.isin(family[size:], family[:size])
@@ -149,8 +146,6 @@ def add_unseen(parts: Split, foreign: Documents, *, with_own: bool) -> Split:
 def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
     """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones."""
     size = len(parts.unseen)
-    if not 0 <= count <= size:
-        raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
     drawn = default_rng(seed).permutation(size)[:count]
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
 

@@ -16,7 +16,7 @@ import torch
 import xxhash
 
 from fsd.config import ModelConfig
-from fsd.distributed import check_environment, num_processes
+from fsd.distributed import num_processes
 from fsd.errors import UsageError
 from fsd.files import read_text
 from fsd.models.devices import check_fits, resolve_precision
@@ -293,8 +293,6 @@ def load(config: ModelConfig | str, *, start: int | None = None, **changes: Any)
     from transformers import AutoModelForCausalLM
 
     config = replace(ModelConfig(config) if isinstance(config, str) else config, **changes)
-    # A command has checked it long before; whoever loads a model by the library has not.
-    check_environment()
     spread = config.device == "spread"
     if spread and num_processes() > 1:
         raise UsageError(f"device spread must be used in one process, which takes all cards; got {num_processes()}")

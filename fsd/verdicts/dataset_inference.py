@@ -62,12 +62,7 @@ def share_used(suspect: FloatArray, nonmembers: FloatArray) -> Estimate:
     Args:
         suspect: (n,) scores of independent texts, higher for members.
         nonmembers: (m,) scores of independent texts that differ from the suspect ones in membership alone.
-
-    Raises:
-        UsageError: if one of them is empty.
     """
-    if min(suspect.size, nonmembers.size) == 0:
-        raise UsageError(f"both sets must have texts; got {suspect.size} suspect and {nonmembers.size} known")
     rank = math.ceil(SPLIT * nonmembers.size)
     low = (suspect <= np.sort(nonmembers)[rank - 1]).sum()
     unused = np.arange(suspect.size + 1)
@@ -135,11 +130,6 @@ def dataset_verdict(
     Groups of unequal size count with as many of their texts as the smallest has: means of fewer texts scatter more, so
     that a set of small groups would often score higher by chance.
     """
-    if not suspect or set(suspect) != set(nonmembers):
-        raise UsageError(
-            "both data sets must be scored by the same detectors; "
-            f"got {', '.join(suspect) or 'none'} and {', '.join(nonmembers) or 'none'}"
-        )
     columns = [np.concatenate([scores, nonmembers[name]]) for name, scores in suspect.items()]
     n_suspect = next(iter(suspect.values())).size
     group, is_suspect = _sides(n_suspect, columns[0].size - n_suspect, suspect_groups, known_groups)

@@ -83,7 +83,6 @@ def command(
         sys.stdout.reconfigure(errors="replace")
     several = distributed.num_processes() > 1
     with _ends(several):
-        distributed.check_environment()
         if several and not parallel:
             raise UsageError(f"this pipeline must run as one process; got {distributed.num_processes()}")
         settings, invocation = read(config, description or "")

@@ -1,6 +1,5 @@
 """The laboratory: its cells, those that are not finished yet computed, and their report."""
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -109,21 +108,11 @@ def _check(config: LabConfig) -> None:
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
     at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
     at_least(100, paragraphs=config.paragraphs)
-    if len(set(config.corpora)) < len(config.corpora) or not config.corpora:
-        raise UsageError(f"corpora must be at least one, each once; got {_listed(config.corpora)}")
-    most = len(config.corpora)
-    if not config.sources or not all(1 <= number <= most for number in config.sources):
-        raise UsageError(
-            f"sources must be numbers from 1 to that of the corpora, {most}; got {_listed(config.sources)}"
-        )
     unusual = set(config.references) - {"before", "earlier"}
     if config.base and unusual:
         names = _listed(sorted(unusual))
         raise UsageError(f"references must be before or earlier with a base, which has no other relatives; got {names}")
     check_table_path(config.out, config.corpora)
-    rate = config.learning_rate
-    if rate is not None and not 0 < rate < math.inf:
-        raise UsageError(f"learning-rate must be above 0 and finite; got {rate}")
     for corpus in _read(config):
         _check_chats(config, corpus)
         for seed in range(config.seeds):
