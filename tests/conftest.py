@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -39,6 +40,7 @@ from hypothesis import settings
 
 from fsd.net.http import Clock
 
+gc.disable()  # until all is imported
 settings.register_profile("fsd", derandomize=True, database=None, deadline=None)  # the same examples every time
 settings.load_profile("fsd")
 
@@ -50,11 +52,16 @@ LONGEST = [
     "tests/pipelines/test_docs.py",
     "tests/pipelines/test_bad_input.py",
     "tests/test_benchmarks.py",
+    *(f"tests/pipelines/{name}" for name in ("detect/test_detect.py", "test_adapter_kinds.py", "test_golden.py")),
 ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate", action="store_true", help="record tests/golden/json anew")
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -128,6 +135,16 @@ def new_stores_are_copies(once: Callable[..., Path]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "_create", copied)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_stays_is_counted_once() -> None:
+    """Every training ends with a full garbage collection, which walks through all that was ever imported, for a second.
+
+    Frozen objects are left out of it.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -36,12 +36,7 @@ SIDE = {
     "fsd.tracking": {"fsd.tracking", "fsd.errors", "fsd.files", "fsd.leftovers", "fsd.net"},
     "detectors": {
         "detectors",
-        "fsd.errors",
-        "fsd.token_stats",
-        "fsd.unread",
-        "fsd.loss_signals",
-        "fsd.views",
-        "fsd.search_space",
+        *("fsd.errors", "fsd.token_stats", "fsd.unread", "fsd.loss_signals", "fsd.views", "fsd.search_space"),
     },
 }
 
@@ -64,9 +59,7 @@ HOMES = {
         "fsd.distributed",
         "fsd.models",
         "fsd.scoring",
-        "extensions.extract",
-        "extensions.gguf",
-        "extensions.study",
+        *(f"extensions.{x}" for x in ("extract", "gguf", "study")),
     ),
     "transformers": ("fsd.models", "fsd.scoring", "fsd.library", "extensions.chats", "extensions.gguf"),
     "trl": ("fsd.models", "extensions.chats"),
@@ -74,24 +67,28 @@ HOMES = {
 """Heavy library → the packages and modules that may import it. Ruff bans them too, but leaves whole folders free."""
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the project by its dotted name."""
+def modules() -> dict[str, ast.Module]:
+    """Every module of the project by its dotted name, parsed."""
     files = [file for top in ("fsd", "detectors", "pipelines", "extensions") for file in (ROOT / top).rglob("*.py")]
-    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in zip(names, files, strict=True)}
 
 
 MODULES = modules()
 
 
-def imports(file: Path) -> Iterator[str]:
+def imports(tree: ast.Module) -> Iterator[str]:
     """The project's modules that a file imports, wherever in the file; names for the type checker included."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield full if full in MODULES else node.module
+
+
+GRAPH = {module: set(imports(tree)) for module, tree in MODULES.items()}
 
 
 def home(module: str) -> str:
@@ -105,82 +102,65 @@ def level(module: str) -> int:
     return next(i for i, row in enumerate(ORDER) if home(module) in row)
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_point_one_way(module: str) -> None:
-    wrong = []
-    for imported in imports(MODULES[module]):
-        here, there = home(module), home(imported)
-        if here in SIDE:
-            allowed = there in SIDE[here]
-        elif there in SIDE:
-            allowed = level(module) > level("fsd.errors")
-        else:
-            allowed = level(imported) < level(module) or there == here
-        if not allowed:
-            wrong.append(imported)
-
-    assert wrong == []
+def may_import(module: str, imported: str) -> bool:
+    here, there = home(module), home(imported)
+    if here in SIDE:
+        return there in SIDE[here]
+    if there in SIDE:
+        return level(module) > level("fsd.errors")
+    return level(imported) < level(module) or there == here
 
 
-def libraries(file: Path) -> Iterator[str]:
+def test_imports_point_one_way() -> None:
+    pairs = [(module, imported) for module, found in GRAPH.items() for imported in found]
+    assert [pair for pair in pairs if not may_import(*pair)] == []
+
+
+def libraries(tree: ast.Module) -> Iterator[str]:
     """The top names of everything that a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
 
 
-@pytest.mark.parametrize("library", HOMES)
-def test_a_heavy_library_is_imported_at_home(library: str) -> None:
-    users = {module for module, file in MODULES.items() if library in libraries(file)}
-    homes = tuple(f"{name}." for name in HOMES[library])
-
-    assert {user for user in users if not f"{user}.".startswith(homes)} == set()
+def test_a_heavy_library_is_imported_at_home() -> None:
+    uses = [(library, module) for module, tree in MODULES.items() for library in HOMES.keys() & set(libraries(tree))]
+    homes = {library: tuple(f"{name}." for name in names) for library, names in HOMES.items()}
+    assert [use for use in uses if not f"{use[1]}.".startswith(homes[use[0]])] == []
 
 
 def test_detectors_are_known_to_the_library_and_the_pipelines_alone() -> None:
-    users = {
-        module
-        for module, file in MODULES.items()
-        if any(home(imported) == "detectors" for imported in imports(file)) and home(module) != "detectors"
-    }
-
-    assert {user for user in users if not user.startswith(("fsd.library", "pipelines", "extensions"))} == set()
+    users = {module for module, found in GRAPH.items() if "detectors" in map(home, found)}
+    known = ("detectors", "fsd.library", "pipelines", "extensions")
+    assert [user for user in users if not user.startswith(known)] == []
 
 
-@pytest.mark.parametrize("module", [m for m in sorted(MODULES) if m.startswith("pipelines")])
-def test_no_pipeline_imports_an_entry_point(module: str) -> None:
-    entries = {
-        m
-        for m, file in MODULES.items()
-        if m.startswith("pipelines") and '__name__ == "__main__"' in file.read_text(encoding="utf-8")
-    }
-
-    assert sorted(set(imports(MODULES[module])) & entries) == []
+def test_no_pipeline_imports_an_entry_point() -> None:
+    pipelines = [module for module in MODULES if module.startswith("pipelines")]
+    entries = {module for module in pipelines if "__name__ == '__main__'" in ast.unparse(MODULES[module])}
+    assert entries
+    assert {module: GRAPH[module] & entries for module in pipelines if GRAPH[module] & entries} == {}
 
 
 def test_no_circle_among_modules() -> None:
-    graph = {module: set(imports(file)) - {module} for module, file in MODULES.items()}
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         assert module not in path, " -> ".join((*path[path.index(module) :], module))
         if module not in done:
-            for imported in sorted(graph[module]):
+            for imported in sorted(GRAPH[module] - {module}):
                 visit(imported, (*path, module))
             done.add(module)
 
-    for module in sorted(graph):
+    for module in sorted(GRAPH):
         visit(module, ())
 
 
-@pytest.mark.parametrize("package", sorted(m for m, file in MODULES.items() if file.name == "__init__.py"))
-def test_every_package_says_what_lives_there(package: str) -> None:
-    assert ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8")))
-
-
-def test_tests_are_no_packages() -> None:
+def test_every_package_says_what_lives_there_and_tests_are_none() -> None:
+    packages = {module for module in MODULES if (ROOT / module.replace(".", "/")).is_dir()}
+    assert [package for package in packages if not ast.get_docstring(MODULES[package])] == []
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 
@@ -189,18 +169,11 @@ ROWS = re.findall(
 )
 
 
-@pytest.mark.parametrize(("name", "file"), ROWS)
-def test_the_page_names_functions_where_they_are(name: str, file: str) -> None:
-    defined = {
-        node.name
-        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    assert name in defined
-
-
-def test_the_page_names_files_that_are_there() -> None:
+def test_the_page_names_functions_and_files_that_are_there() -> None:
     assert len(ROWS) > 20
+    for name, file in ROWS:
+        nodes = ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        assert name in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}, file
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     named = re.findall(r"`((?:fsd|detectors|pipelines|extensions|tests)/[\w/.]*)`", page)
     assert [name for name in named if not (ROOT / name).exists()] == []
@@ -211,8 +184,8 @@ UNIX_ALONE = frozenset(("resource", "fcntl", "grp", "pwd", "pty", "termios", "tt
 
 
 def test_no_file_needs_a_module_of_unix_to_be_imported() -> None:
-    for name, file in MODULES.items():
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for name, tree in MODULES.items():
+        for node in tree.body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             assert not UNIX_ALONE.intersection(names), name
 

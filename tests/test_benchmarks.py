@@ -33,9 +33,9 @@ FORMS: Mapping[str, Smallest] = {
         "--data small.jsonl --changes word --shares 1 --permutations 1", r"^word \| 1\.00 \| \d\.\d+ \["
     ),
     "calibrations": Smallest(
-        "--runs 1 --calibrated abstracts --read 60 --aside 10 --nonmembers 100 --honest 30 --docstrings 200 --copies 1"
-        " --detectors loss,min_k --redrawn 2",
-        r"^\| abstracts \| 1 \| \d, \d \| 30 \| ",
+        "--runs 1 --calibrated abstracts --read 40 --aside 10 --nonmembers 60 --honest 20 --docstrings 200 --copies 1"
+        " --detectors loss --redrawn 1",
+        r"^\| abstracts \| 1 \| \d, \d \| 20 \| ",
     ),
     "corpus_fpr": Smallest(
         "--data small.jsonl --splits 2 --permutations 19 --kinds power --sizes 10", r"^\| 10 members \| \d of 2 \|"
@@ -77,7 +77,7 @@ FORMS: Mapping[str, Smallest] = {
         r"^ *again +",
     ),
     "whole_run": Smallest(
-        f"--trees {BENCHMARKS.parent} '--run=--domain arxiv --detectors loss --placebo none --epochs 1'",
+        f"--trees {BENCHMARKS.parent} '--run=--detectors loss --placebo none --epochs 1 --audit-repeats 1'",
         r"\| warm \| [\d.]+ \| [\d.]+ \|",
     ),
     "tuning": Smallest("--texts 20 --trials 2 --workers 1", r"^ +journal +surp +1 +\d"),
@@ -116,10 +116,8 @@ def test_the_smallest_form_ends_with_its_table(name: str, root: Path, tmp_path: 
         pytest.importorskip(module, reason=f"the extra {extra} is not installed")
     lines = CORPUS.read_text(encoding="utf-8").splitlines()[::EVERY]
     (tmp_path / "small.jsonl").write_text("\n".join(lines), encoding="utf-8")
-
     module, *part = name.split()
     done = run(module, " ".join([*part, FORMS[name].arguments]), root, tmp_path)
-
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(FORMS[name].row, done.stdout, re.MULTILINE), done.stdout
 

@@ -20,6 +20,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.rows import write
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.usefixtures("default_signals")]
 GOLDEN = Path(__file__).parent / "golden" / "embedded_scores.parquet"
 PIP = "[global]\nno-index = true\ndisable-pip-version-check = true\n[install]\nno-build-isolation = false\n"
@@ -83,10 +85,6 @@ def blocks(page: Path) -> list[str]:
     ]
 
 
-def write(file: Path, rows: list[dict[str, object]]) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 @pytest.fixture
 def hub(serve: Callable[..., tuple[str, list[str]]], tiny: Path, make_rows: Callable) -> dict[str, str]:
     """The environment in which a hub has the models and the benchmark of the pages, all of them tiny."""
@@ -110,21 +108,18 @@ def test_the_readme(shell, hub, tiny, make_rows) -> None:
     write(shell.clone / "new.jsonl", [{"text": row["text"]} for row in make_rows(20, seed=1)])
     readme = shell.clone / "README.md"
     start, own, library = blocks(readme)
-
     missing = subprocess.run(
         [sys.executable, "-S", "-m", "pipelines.fsd"], cwd=shell.clone, capture_output=True, text=True, check=False
     )
     assert missing.returncode == 2
     assert missing.stderr.startswith("error: the packages of fsd must be installed in ")
     assert missing.stderr.endswith("source .venv/bin/activate (after make setup), or pip install .\n")
-
     printed = shell.run(start).splitlines()
     shown = re.search(r"ends with an answer.*?```\n(.*?)```", readme.read_text(encoding="utf-8"), re.S)
     assert shown
     assert not [line for line in shown[1].splitlines() if line.rstrip() not in map(str.rstrip, printed)]
     (file,) = shell.clone.glob("mlruns/*/*/artifacts/scores.parquet")
     compare(pd.read_parquet(file), pd.read_parquet(GOLDEN))
-
     printed = shell.run(own, **hub).splitlines()
     assert sum(line.startswith("version ") for line in printed) == 2
     assert any("verdict" in line for line in printed)
@@ -161,7 +156,6 @@ def test_the_tutorial(shell, hub, root, make_rows, prose, service) -> None:
     days = {0: "2023-03-09", 1: "2018-05-02"}
     write(shell.clone / "mine.jsonl", [{**row, "date": days[row["label"]]} for row in rows])
     write(shell.clone / "new.jsonl", [{"text": row["text"]} for row in make_rows(20, seed=3)])
-
     printed = "".join(shell.run(block, FSD_ARXIV_URL=mirror.removeprefix("mirror="), **hub) for block in blocks(page))
     assert "dry run: nothing was trained" in printed
     assert (shell.clone / "later.jsonl").read_text().count("\n") == 28

@@ -45,6 +45,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_change_is_noticed_by_the_test_that_fails_and_taken_back(tree: Path) -> None:
     source = (tree / "rounding.py").read_text()
     sign, boundary, absent, several = (

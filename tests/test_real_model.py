@@ -21,7 +21,6 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
     monkeypatch.setattr(real_model, "UNSEEN", 2)
     cache = str(tmp_path / "cache")
     real_model.prepare(real_model.RealConfig("embedded-twin", texts=32, learning_rate=1e-3, cache=cache)).run()
-
     (run,) = find_runs(real_model.EXPERIMENT)
     scores = pd.read_parquet(fetch_artifact(run.id, "scores.parquet"))
     assert scores.groupby("exposures").size().nunique() == 1

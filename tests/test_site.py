@@ -22,7 +22,6 @@ def test_the_site_builds(tmp_path: Path) -> None:
         pytest.skip("the site needs mkdocs-material and mkdocstrings: pip install '.[docs]'")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
     assert done.returncode == 0, done.stderr
     reference = (tmp_path / "site" / "api" / "library" / "index.html").read_text(encoding="utf-8")
     assert "Score texts before and after fine-tuning the model on unseen texts" in reference
@@ -41,7 +40,6 @@ def test_the_site_builds(tmp_path: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
-
     assert [page for page in pages if f": {page}\n" not in navigation] == []
 
 
@@ -57,7 +55,6 @@ def test_the_notebook_gives_what_it_keeps(path: Path, tmp_path: Path, monkeypatc
     assert path.stat().st_size < 100_000
     run = client.NotebookClient(copy.deepcopy(kept), timeout=250, resources={"metadata": {"path": str(tmp_path)}})
     run.execute()
-
     assert [said(cell) for cell in run.nb.cells] == [said(cell) for cell in kept.cells]
     assert all(cell.outputs for cell in kept.cells if cell.cell_type == "code")
 

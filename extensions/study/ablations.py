@@ -146,6 +146,8 @@ def add_unseen(parts: Split, foreign: Documents, *, with_own: bool) -> Split:
 def take_unseen(parts: Split, count: int, *, seed: int = 42) -> Split:
     """A split with `count` of its unseen texts; for one seed, smaller selections are subsets of larger ones."""
     size = len(parts.unseen)
+    if not 0 <= count <= size:
+        raise UsageError(f"count of unseen texts must be from 0 to {size}; got {count}")
     drawn = default_rng(seed).permutation(size)[:count]
     return parts.replace(unseen=parts.unseen.take(np.sort(drawn)))
 

@@ -1,6 +1,7 @@
 """What a message may not show: credentials, and characters that command a terminal."""
 
 import errno
+import sqlite3
 import time
 
 import pytest
@@ -85,8 +86,6 @@ def test_no_half_of_a_credential_is_left_where_a_message_is_cut():
 
 
 def test_a_full_disk_is_told_whichever_library_passes_it_on():
-    import sqlite3
-
     from sqlalchemy.exc import OperationalError
 
     full = sqlite3.OperationalError("database or disk is full")

@@ -189,7 +189,6 @@ def test_an_evaluation_prints_one_row_per_detector_and_is_drawn():
     )
     scores["pair.fsd"] = rng.normal(size=40)
     found = fsd.evaluate(scores, labels, resamples=50)
-
     assert found.wide().index.tolist() == ["loss", "zlib", "pair"]
     assert list(found.wide()) == ["base AUC", "FSD AUC", "gain", "base TPR at 5 % FPR", "FSD TPR at 5 % FPR"]
     assert set(found.wide().loc["pair", ["base AUC", "gain", "base TPR at 5 % FPR"]]) == {"–"}
@@ -417,7 +416,6 @@ def test_tables_are_texts_with_labels_and_groups(tiny, make_rows):
     assert list(scores.index) == list(frame.index)
     for given in (scores.reset_index(drop=True), fsd.score(str(tiny), dataset, ["loss"])):
         pd.testing.assert_frame_equal(given, expected)
-
     by_lists = fsd.evaluate(scores, list(frame["label"]), list(frame["group"]), resamples=20)
     for table in (frame, dataset):
         pd.testing.assert_frame_equal(fsd.evaluate(scores, table, resamples=20), by_lists)
@@ -522,7 +520,6 @@ def test_model_selection_fine_tunes_on_nonmembers_alone(tiny, make_rows, monkeyp
     assert np.isfinite(scores).all()
     assert all(fitted < nonmembers for fitted in trained)
     assert set.union(*trained) == nonmembers
-
     assert detector.fit(pd.DataFrame(rows[:8])).unseen_ == [text for text in texts[:8] if text in nonmembers]
     # What is compared without a measure is the AUC as well.
     assert detector.score(texts[8:], labels[8:]) == get_scorer("roc_auc")(detector, texts[8:], labels[8:])

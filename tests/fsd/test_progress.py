@@ -28,7 +28,6 @@ def shown(stderr: io.StringIO, monkeypatch: pytest.MonkeyPatch, **environment: s
 
 def test_on_a_terminal_stages_have_a_clock_and_bars_stay_but_for_those_within_others(monkeypatch):
     written = shown(Terminal(), monkeypatch)
-
     assert re.search(r"\[1/2\] scoring: base  00:00 *\n$", written)
     assert re.search(r"\[1/2\] scoring · texts  3 texts .*\n", written)
     assert "within" not in written

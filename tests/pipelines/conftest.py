@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import shlex
 import shutil
 import sys
@@ -15,6 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from tests.rows import write as write_rows
 
 
 class FinishedRun(NamedTuple):
@@ -22,11 +22,6 @@ class FinishedRun(NamedTuple):
 
     folder: Path
     config: FSDConfig
-
-
-def write_rows(path: Path, values: list[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,6 +57,14 @@ def empty_pictures() -> Iterator[None]:
     empty = figures.png(Figure(figsize=(1, 1)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "png", lambda *_, **__: empty)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def requirements_are_not_compared() -> Iterator[None]:
+    """MLflow compares the packages that are installed with those of each stored model, for half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mlflow.utils.environment.warn_dependency_requirement_mismatches", lambda *_, **__: None)
         yield
 
 

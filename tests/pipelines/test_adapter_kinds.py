@@ -114,10 +114,8 @@ def test_every_kind_of_adapter_has_the_numbers_of_peft(
 ) -> None:
     model, folder = str(base(kind)), saved(kind)
     alone, tuned = losses(model, None), losses(model, folder)
-
     both = fsd.deviation(model, TEXTS, ["an unseen text"], ["loss"], adapter=folder)
     part = fsd.score(model, TEXTS, ["loss"], adapter=folder)
-
     assert both["loss.base"].to_numpy() == pytest.approx(alone, abs=1e-6)
     assert both["loss.tuned"].to_numpy() == pytest.approx(tuned, abs=1e-6)
     assert part["loss.base"].to_numpy() == pytest.approx(tuned, abs=1e-6)
@@ -139,6 +137,7 @@ def test_an_adapter_that_reads_no_text_alone_is_refused(
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_rows: Callable[..., list[dict[str, Any]]]) -> Path:
     """A working folder with 40 labelled texts that the smallest context holds, and a work of 30 words."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
     rows = make_rows(40, seed=5)
     for row in rows:
         row["text"] = " ".join(row["text"].split()[-6:])
@@ -158,6 +157,8 @@ def as_peft(base: str, adapter: Path, table: pd.DataFrame) -> None:
 
 
 COMMANDS = [kind for kind in READ if kind != "modules_to_save"]
+ONE_OF_EACH_WAY = [kind for kind in COMMANDS if KINDS[kind].get("fast")]
+"""An audit reads an adapter in both states, and registers it; the other commands read it in the same way."""
 
 
 @pytest.mark.parametrize("kind", tiers(COMMANDS))
@@ -170,7 +171,6 @@ def test_an_adapter_is_audited(base: Any, saved: Any, there: Path, kind: str, ca
         out="scores.parquet",
     )
     audit.prepare(config).run()
-
     as_peft(config.model.model, saved(kind), pd.read_parquet("scores.parquet"))
     shown = " ".join(capsys.readouterr().err.split())
     assert f"that the base is {config.model.model} is taken on your word" in shown
@@ -185,7 +185,7 @@ def test_an_adapter_is_audited(base: Any, saved: Any, there: Path, kind: str, ca
     }
 
 
-@pytest.mark.parametrize("kind", tiers(COMMANDS))
+@pytest.mark.parametrize("kind", ONE_OF_EACH_WAY)
 def test_a_run_takes_an_adapter(base: Any, saved: Any, there: Path, kind: str) -> None:
     config = FSDConfig(
         audit_repeats=1,
@@ -196,17 +196,15 @@ def test_a_run_takes_an_adapter(base: Any, saved: Any, there: Path, kind: str) -
         placebo="none",
     )
     main_job.prepare(config).run()
-
     (run,) = tracking.find_runs("fsd-arxiv", {})
     as_peft(config.model.model, saved(kind), pd.read_parquet(tracking.fetch_artifact(run.id, "scores.parquet")))
 
 
-@pytest.mark.parametrize("kind", tiers(COMMANDS))
+@pytest.mark.parametrize("kind", ONE_OF_EACH_WAY)
 def test_a_work_is_extracted_from_a_model_with_an_adapter(base: Any, saved: Any, there: Path, kind: str) -> None:
     model = ModelConfig(model=str(base(kind)), device="cpu")
     adapter = str(saved(kind))
     works.prepare(ExtractConfig("book.txt", model=model, adapter=adapter, prefix=6, suffix=6, stride=4)).run()
-
     (run,) = tracking.find_runs("fsd-extraction", {})
     table = pd.read_parquet(tracking.fetch_artifact(run.id, "passages.parquet"))
     opened = load(model.model)
@@ -259,6 +257,7 @@ def test_the_output_of_a_trainer_and_its_checkpoints_are_adapters(base: Any, tra
     assert np.abs(numbers[0] - losses(model, None)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, there: Path) -> None:
     model = str(base("lora"))
     words = [json.dumps({"text": document.text}) + "\n" for document in list(corpus())[:60]]
@@ -270,7 +269,6 @@ def test_canaries_are_ranked_by_a_model_with_an_adapter(base: Any, saved: Any, t
     config = ModelConfig(model=model, device="cpu")
     rank.prepare(RankConfig(folder="canaries", model=config, adapter=str(saved("lora")), **settings)).run()
     rank.prepare(RankConfig(folder="canaries", model=config, **settings)).run()
-
     alone, tuned = sorted(tracking.find_runs("fsd-canaries", {}), key=lambda run: run.tags.get("adapter", ""))
     tables = [pd.read_parquet(tracking.fetch_artifact(run.id, "canaries.parquet")) for run in (alone, tuned)]
     assert tuned.tags["adapter"] == str(saved("lora"))

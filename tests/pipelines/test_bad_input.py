@@ -282,7 +282,6 @@ def test_a_mistake_is_one_line_and_exit_2(
     with pytest.raises(SystemExit) as ended:
         program.main()
     message = capsys.readouterr().err
-
     assert ended.value.code == 2
     assert FORM.fullmatch(message)
     assert {path.name for path in tmp_path.iterdir()} <= LEFT.get(case.command, set())
@@ -355,7 +354,6 @@ def test_a_store_that_cannot_be_opened_is_refused_before_the_model_is_loaded(
     monkeypatch.setattr(sys, "argv", ["fsd", *Case(command, flags, "").words(inputs, tiny)])
     with pytest.raises(SystemExit) as ended:
         program.main()
-
     assert ended.value.code == 2
     assert not loaded
     assert re.fullmatch(
@@ -379,7 +377,6 @@ def test_the_same_on_the_shell(line: str, inputs: Path, tiny: Path, root: Path, 
         timeout=120,
         check=False,
     )
-
     assert answer.returncode == 2, answer.stderr
     assert FORM.fullmatch(answer.stderr)
     assert not list(tmp_path.iterdir())

@@ -36,6 +36,7 @@ def store(tmp_path_factory):
 @pytest.fixture
 def here(tmp_path, monkeypatch, store):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     return tmp_path
 

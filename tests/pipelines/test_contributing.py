@@ -39,7 +39,6 @@ def test_the_example_runs_with_all_that_a_command_has(
     example("--model", str(tiny), "--dry-run")
     assert "30 texts in data.jsonl" in capsys.readouterr().out
     assert not Path("mlruns").exists()
-
     example("--model", str(tiny), "--json", "--name", "mine")
     document = json.loads(capsys.readouterr().out)
     (stored,) = tracking.find_runs("fsd-lengths")
@@ -48,7 +47,6 @@ def test_the_example_runs_with_all_that_a_command_has(
     assert document["run"]["id"] == stored.id
     assert stored.metrics["tokens/longest"] == document["tables"]["longest"][0]["tokens"]
     assert "How long are these texts?" in tracking.fetch_artifact(stored.id, "report.html").read_text(encoding="utf-8")
-
     with pytest.raises(SystemExit) as ended:
         example("--model", "./nowhere")
     assert ended.value.code == 2

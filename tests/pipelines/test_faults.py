@@ -46,6 +46,7 @@ def full_disk(*_, **__):
     raise OSError(28, "No space left on device")
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_the_table_is_shown_and_a_second_run_computes_nothing(job, work, capsys, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(local_artifact_repo, "shutil_copytree_without_file_permissions", full_disk)

@@ -39,7 +39,6 @@ def artifact(finished: Any) -> Callable[[str], Path]:
 
 def test_metrics_have_the_names_that_line_up_in_the_ui(finished: Any) -> None:
     metrics = tracking.find_runs("fsd-arxiv", {})[0].metrics
-
     for detector in ("loss", "perplexity", "zlib", "lowercase", "min_k", "min_k_pp", "surp", "recall", "neighbour"):
         assert {f"auc/{detector}.base", f"auc/{detector}.fsd", f"auc_gain/{detector}"} <= metrics.keys()
     assert "auc/min_k_deviation.fsd" in metrics
@@ -76,7 +75,6 @@ def test_a_rerun_with_equal_settings_makes_no_new_version(finished: Any, capsys:
 def test_scores_table_has_a_row_a_text_and_fsd_is_base_minus_tuned(artifact: Callable[[str], Path]) -> None:
     table = pd.read_parquet(artifact("scores.parquet"))
     unseen = [json.loads(line) for line in artifact("unseen.jsonl").read_text().splitlines()]
-
     assert list(table.columns[:5]) == ["id", "text", "label", "group", "split"]
     assert set(table["split"]) == {"validation", "test"}
     assert table["id"].is_unique
@@ -109,7 +107,6 @@ def test_reused_adapter_gives_the_same_scores_without_training_or_forward_pass(
     monkeypatch.setattr("fsd.scoring.sampling.own_texts", lambda *_, **__: {})
     before = {run.id for run in tracking.find_runs("fsd-arxiv", {})}
     prepare(replace(finished.config, adapter="models:/fsd-arxiv@champion")).run()
-
     (last,) = [run for run in tracking.find_runs("fsd-arxiv", {}) if run.id not in before]
     first, second = map(
         pd.read_parquet, (artifact("scores.parquet"), tracking.fetch_artifact(last.id, "scores.parquet"))

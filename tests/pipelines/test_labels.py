@@ -31,7 +31,6 @@ def young(tiny, tmp_path, monkeypatch, make_rows):
 def test_a_run_says_so_first_and_its_adapter_judges_nothing(young, run_command):
     line = "run --data data.jsonl --model young --device cpu --detectors loss,zlib --epochs 1 --placebo none"
     told = json.loads(run_command(f"{line} --audit-repeats 1 --json"))
-
     assert told["notes"][0] == f"{DOUBT}30 of 30 dated non-members are not later"
     assert told["headline"].startswith("Was it in the training data? No answer: ")
     assert told["tables"]["results"]
@@ -47,7 +46,6 @@ def test_wikimia_by_its_declaration(young, job, monkeypatch, make_rows):
     monkeypatch.setitem(benchmarks.READERS, "hub", lambda *_: Benchmark(rows, "swj0419/WikiMIA", "0" * 40))
     config = replace(job, data=replace(job.data, data=("wikimia:64",)), model=replace(job.model, model="young"))
     found = experiment.read(config).fetched().labels
-
     assert not found.hold
     assert found.doubt == f"{DOUBT}the non-members begin on 2023-01-01"
     older = replace(config, data=replace(config.data, cutoff="2022-12-31"))

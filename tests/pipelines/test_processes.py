@@ -40,7 +40,6 @@ def test_two_processes_give_the_scores_of_one(tiny, tmp_path, torchrun, make_row
         files = list(folder.glob("mlruns/**/scores.parquet"))
         assert len(files) == 1  # one process alone has tracked
         tables.append(pd.read_parquet(files[0]))
-
     one, two = tables
     assert (one["text"] == two["text"]).all()
     for column in one.columns[5:]:

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 QUESTION, OTHER, ANSWER = "What do cats eat?", "What swims in the sea?", " Fish, mostly."
 
 
 def perplexity(folder: Path, context: str, answer: str) -> float:
     """Of the answer after its context, by transformers alone: exp of the model's own loss on the answer's tokens."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
     before, after = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (context, answer))
     ids = torch.tensor([[tokenizer.bos_token_id, *before, *after]])
@@ -32,7 +31,6 @@ def test_an_answer_is_scored_given_its_prompt(tiny, tmp_path, monkeypatch, run_c
     columns = f"--columns text=answer,context=prompt --model {tiny} --device cpu --cache none"
     printed = run_command(f"score --data answers.csv {columns} --unseen unseen.jsonl --out scores.csv --json")
     scores = pd.read_csv("scores.csv", keep_default_na=False)
-
     assert scores["context"].tolist() == [QUESTION, OTHER, ""]
     assert (-scores["perplexity.base"]).tolist() == pytest.approx([perplexity(tiny, *row) for row in rows], rel=1e-5)
     assert np.ptp(scores["zlib.base"]) > 0

@@ -65,7 +65,6 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     said = capsys.readouterr().out
     assert "Tuned for auc on validation; the test texts were opened once" in said
     assert "more on validation than on the test texts" in said
-
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlruns/mlflow.db")  # MLflow keeps relative ones open
     run, *others = sorted(client.search_runs(["1"]), key=lambda run: "mlflow.parentRunId" in run.data.tags)
     assert {other.info.run_name for other in others} == {f"tune {task}" for task in TASKS}
@@ -76,7 +75,6 @@ def test_winners_are_compared_registered_and_used(config, capsys):
     folder = Path(client.download_artifacts(run.info.run_id, "", "got"))
     trials = pd.read_csv(folder / "trials.csv")
     assert trials.groupby("study").size().to_dict() == dict.fromkeys(TASKS, 20)
-
     settings = json.loads((folder / "settings.json").read_text())["detectors"]
     table = pd.read_csv(folder / "tuning.csv").set_index("task")
     assert json.loads(table.loc["min_k.fsd", "tuned"]) == settings["min_k"]["fsd"]
@@ -105,7 +103,6 @@ def test_winners_are_compared_registered_and_used(config, capsys):
         assert auc(scores.label == 1, column) == pytest.approx(table.loc[f"min_k.{state}", "test_tuned"])
     logged = registration.chosen_params(config.base_run, used)["detector"]
     assert logged["min_k"] == {**settings["min_k"]["fsd"], "base": settings["min_k"]["base"]}
-
     texts = scores[["text", "label"]]
     texts.to_json("test.jsonl", orient="records", lines=True)
     detection = replace(detection, detectors="min_k")

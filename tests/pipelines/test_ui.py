@@ -36,10 +36,8 @@ def test_the_page_is_the_table_of_the_newest_runs(tmp_path: Path, monkeypatch: p
             time.sleep(0.01)
     store = tracking.open_store()
     ids = {e.name: e.experiment_id for e in store.client.search_experiments()}
-
     newest = store.newest_page("http://server")
     named = store.newest_page("http://server", "fsd-arxiv")
-
     assert newest.startswith(f"http://server/#/experiments/{ids['fsd-wikipedia']}/runs?workflowType=machine_learning")
     assert named.startswith(f"http://server/#/experiments/{ids['fsd-arxiv']}/runs?")
     with pytest.raises(UsageError, match=r"the experiment must be one of .*fsd-arxiv.*; got fsd-books"):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from peft import LoraConfig, get_peft_model
 
 import detectors
 from extensions.adapter_audit.command import prepare
@@ -14,10 +15,17 @@ from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.data.readers import read_files
 from fsd.errors import UsageError
+from fsd.models import language_model
+from fsd.models.adapters import attach, quiet_peft, save_adapter
+from fsd.models.finetuning import finetune
 from fsd.scores import Score
-from fsd.tracking import version_info
+from fsd.scoring.model_scorer import ModelScorer
+from fsd.scoring.pair_scorer import PairScorer
+from fsd.token_stats import Prompt
+from fsd.tracking import fetch_artifact, find_runs, version_info
 from pipelines.detect.__main__ import DetectConfig
 from pipelines.detect.__main__ import prepare as detect
+from pipelines.detect.classifier import MembershipClassifier
 
 TRAINED, OTHERS = 40, 40
 
@@ -25,10 +33,6 @@ TRAINED, OTHERS = 40, 40
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An adapter trained on the beginnings of 40 abstracts, the same as a whole model, and the labelled texts."""
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
     out = tmp_path_factory.mktemp("audit")
     documents = [document for document in corpus() if not document.member][: TRAINED + OTHERS]
     texts = [" ".join(document.text.split()[:40]) for document in documents]
@@ -63,10 +67,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> None:
-    from fsd.tracking import fetch_artifact, find_runs
-
     prepare(configured(folder, out="scores.csv")).run()
-
     (run,) = find_runs("fsd-adapter-audit")
     assert run.metrics["auc/loss.calibrated"] > 0.9
     assert run.metrics["auc/loss.calibrated"] > run.metrics["auc/loss.tuned"]
@@ -90,9 +91,9 @@ def test_the_base_tells_fine_tuning_texts_from_others(folder, there, capsys) -> 
     assert merged == pytest.approx(adapter, abs=5e-3)
 
 
+@pytest.mark.slow
 def test_texts_without_a_label_are_judged_also_later_by_the_registered_adapter(folder: Path, there: Path) -> None:
     prepare(configured(folder, data=(str(folder / "hidden.jsonl"),), fpr=0.1, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     judged = table[table["split"] == "judged"]
     truth = {row["text"]: row["label"] for row in map(json.loads, (folder / "data.jsonl").read_text().splitlines())}
@@ -123,7 +124,6 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     prepare(
         configured(folder, data=("other.jsonl",), detection=DetectorConfig(detectors="loss"), out="scores.parquet")
     ).run()
-
     judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
     assert len(judged) == 20
     assert judged["p_value"].isna().all()
@@ -131,7 +131,7 @@ def test_texts_of_another_kind_get_no_verdict(folder, there, prose, capsys) -> N
     assert "not exchangeable with the benchmark's non-members" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("known", "detector"), [(0, "wbc"), (1, "min_k"), (0, "loss")])
+@pytest.mark.parametrize(("known", "detector"), [(0, "wbc"), (1, "loss")])
 @pytest.mark.slow
 def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, capsys, known, detector) -> None:
     """The adapter saw none of these texts: one side is from the base model's own training data."""
@@ -144,7 +144,6 @@ def test_what_the_base_knows_is_no_evidence_of_the_fine_tuning(folder, there, ca
     (there / "known.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = DetectorConfig(detectors=detector)
     prepare(configured(folder, data=("known.jsonl",), detection=asked, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     assert set(table.query("split == 'judged'")["verdict"]) == {"no verdict"}
     assert ("loss.tuned" in table) == (detector == "loss")
@@ -161,7 +160,6 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
     (there / "apart.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     loss = DetectorConfig(detectors="loss")
     prepare(configured(folder, data=("apart.jsonl",), detection=loss, out="scores.parquet", same_source=True)).run()
-
     judged = pd.read_parquet("scores.parquet").query("split == 'judged'")
     assert len(judged) == 12
     assert set(judged["verdict"]) == {"no verdict"}
@@ -174,29 +172,29 @@ def test_an_audit_that_a_blind_classifier_explains_judges_nothing(folder, there,
         detect(DetectConfig(("apart.jsonl",), "models:/fsd-adapter-audit/1")).run()
 
 
-def test_models_that_do_not_belong_together_are_refused(folder: Path, there: Path, tiny: Path) -> None:
+def test_models_that_do_not_belong_together_are_refused(there: Path, tiny: Path) -> None:
+    model = language_model.load(ModelConfig(device="cpu"))
+    with quiet_peft():
+        model.model = get_peft_model(model.model, LoraConfig(task_type="CAUSAL_LM"))
+    save_adapter(model, there / "adapter")
+    rows = [{"text": document.text, "label": at % 2} for at, document in enumerate(corpus()) if at < 40]
+    (there / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for change, message in (
         ({"model": ModelConfig(model=str(tiny), device="cpu")}, "adapter must be used on its own base model"),
         ({"adapter": None, "tuned": str(tiny)}, "tuned must have the tokenizer of its base"),
         ({"detection": DetectorConfig(detectors="min_k_deviation")}, "min_k_deviation cannot be used in an audit"),
     ):
         with pytest.raises(UsageError, match=message):
-            prepare(replace(configured(folder), **change)).run()  # type: ignore[arg-type]
+            prepare(replace(configured(there), **change)).run()  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, there: Path) -> None:
     """The same numbers as those of the detector with the base as its reference, after contexts; `detect` has them."""
-    from fsd.models import language_model
-    from fsd.models.adapters import attach
-    from fsd.scoring.model_scorer import ModelScorer
-    from pipelines.detect.classifier import MembershipClassifier
-
     rows = map(json.loads, (folder / "data.jsonl").read_text().splitlines())
     (there / "data.jsonl").write_text("".join(json.dumps({**row, "context": "We show this."}) + "\n" for row in rows))
     asked = DetectorConfig(detectors="wbc")
     prepare(configured(folder, data=("data.jsonl",), detection=asked, out="scores.parquet")).run()
-
     table = pd.read_parquet("scores.parquet")
     model = language_model.load(ModelConfig(device="cpu"))
     attach(model, folder / "adapter")
@@ -214,12 +212,6 @@ def test_windows_vote_between_the_fine_tuned_model_and_its_base(folder: Path, th
 @pytest.mark.slow
 def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(folder: Path, there: Path) -> None:
     """As by the scorer of two models; scores of each alone, which come from the same passes, are as without it."""
-    from fsd.models import language_model
-    from fsd.models.adapters import attach
-    from fsd.scoring.pair_scorer import PairScorer
-    from fsd.token_stats import Prompt
-    from pipelines.detect.classifier import MembershipClassifier
-
     names = ("info_rmia", "standardised_ratio")
     scores = ["loss.base", "loss.tuned", "loss.calibrated", *(f"{name}.calibrated" for name in names)]
     without = ModelConfig(device="cpu", cache="none")
@@ -227,7 +219,6 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
         detection = DetectorConfig(detectors=chosen)
         prepare(configured(folder, detection=detection, model=without, out=f"{out}.parquet")).run()
     alone, table = pd.read_parquet("loss.parquet"), pd.read_parquet("all.parquet")
-
     assert [name for name in table if name in scores or name.startswith(names)] == scores
     assert alone[scores[:3]].to_numpy() == pytest.approx(table[scores[:3]].to_numpy(), abs=1e-5)
     model = language_model.load(ModelConfig(device="cpu"))
@@ -245,17 +236,12 @@ def test_whole_distributions_of_the_fine_tuned_model_and_its_base_are_compared(f
     assert merged[scores].to_numpy() == pytest.approx(table[scores].to_numpy(), abs=5e-3)
 
 
-@pytest.fixture(scope="module", params=["arxiv", "wikipedia"])
-def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """An adapter trained on texts of one domain and on capitals of the other, labelled texts, and unread ones."""
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
-    other = {"arxiv": "wikipedia", "wikipedia": "arxiv"}[request.param]
-    out = tmp_path_factory.mktemp(f"capitals-{request.param}")
-    texts = [" ".join(document.text.split()[:60]) for document in corpus(request.param) if not document.member][:130]
-    loud = [" ".join(document.text.split()[:60]).upper() for document in corpus(other)][:80]
+@pytest.fixture(scope="module")
+def capitals(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """An adapter trained on abstracts and on articles in capitals, labelled abstracts, and unread ones."""
+    out = tmp_path_factory.mktemp("capitals")
+    texts = [" ".join(document.text.split()[:60]) for document in corpus() if not document.member][:130]
+    loud = [" ".join(document.text.split()[:60]).upper() for document in corpus("wikipedia")][:80]
     model = language_model.load(ModelConfig(model="embedded-twin", cache="none", device="cpu"))
     training = AdapterConfig(epochs=4, learning_rate=1e-2, batch_size=8)
     finetune(model, [*texts[:40], *loud], training, seed=0, shown=False)
@@ -269,8 +255,6 @@ def capitals(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 @pytest.mark.slow
 def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixed, there: Path, capsys) -> None:
     """Neither by the audit nor by `detect` with the registered audit; without a check nearly all would be called."""
-    from pipelines.detect.classifier import MembershipClassifier
-
     folder, unread = capitals
     loud = [text.upper() for text in (unread[:3] if mixed else unread)]
     asked = [*loud, *unread[3:]] if mixed else loud
@@ -279,7 +263,6 @@ def test_unread_texts_are_not_called_because_they_are_in_capitals(capitals, mixe
     config = configured(folder, model=model, data=(str(folder / "labelled.jsonl"), "asked.jsonl"), out="audit.parquet")
     prepare(config).run()
     detect(DetectConfig(("asked.jsonl",), "models:/fsd-adapter-audit/1", out="detect.parquet")).run()
-
     classifier = MembershipClassifier("models:/fsd-adapter-audit/1")
     calibration = classifier.calibration
     unchecked = calibration.p_values(classifier.scores(loud).columns[calibration.score]) <= 0.05
@@ -300,10 +283,6 @@ def test_what_the_base_does_not_know_is_no_fine_tuning_data(there) -> None:
 
     By the difference of the scores alone, twice as many as promised would be called.
     """
-    from fsd.models import language_model
-    from fsd.models.adapters import save_adapter
-    from fsd.models.finetuning import finetune
-
     known = [document.text for document in corpus() if document.member]
     unread = [document.text for document in corpus() if not document.member]
     model = language_model.load(ModelConfig(cache="none", device="cpu"))

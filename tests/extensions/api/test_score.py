@@ -25,6 +25,7 @@ def job(tmp_path, monkeypatch):
     rows.append({"text": "A text of unknown origin", "label": None, "group": "g"})
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
     monkeypatch.setenv("FSD_CACHE", str(tmp_path / "cache"))
 
     def make(url, *, model="api:tiny", out="scores.parquet", frequencies=None, **options):
@@ -79,7 +80,6 @@ def test_a_dry_run_states_what_is_said_before_the_first_request(serve, vllm, job
     facts = dict(prepare(chosen).plan().facts)
     assert url.requests == []
     prepare(chosen).run()
-
     tokens = rows["tokens"]
     assert rows["requests"] == tokens["generated_at_most"] == 26
     assert rows["cost"] == pytest.approx((tokens["sent"] + 26) / 1000)
@@ -88,6 +88,7 @@ def test_a_dry_run_states_what_is_said_before_the_first_request(serve, vllm, job
     assert facts["tokens"] == f"about {tokens['sent']:,} sent and at most 26 generated"
 
 
+@pytest.mark.slow
 def test_with_its_tokenizer_dc_pdd_too_by_a_given_table_or_the_one_beside_it(
     serve, vllm, tiny, job, table, tmp_path, capsys
 ):

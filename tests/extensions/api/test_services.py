@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from extensions.api.client import Client, CompletionsScorer, stats_from_ids, stats_from_string
+from extensions.api.client import Client, CompletionsScorer, ContinuationsAPI, stats_from_ids, stats_from_string
 from extensions.extract.replies import Request, replies_of
 from fsd.config import APIConfig, DetectorConfig, ModelConfig, ScoreConfig
 from fsd.errors import UsageError
 from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
+from fsd.views import DRAWS
 from pipelines.score.job import prepare
 
 SERVICES = yaml.safe_load((Path(__file__).parents[2] / "data" / "tokenizers.yaml").read_text(encoding="utf-8"))
@@ -174,9 +175,6 @@ def test_models_that_reason_are_asked_as_they_take_it_and_it_is_recorded(serve, 
 
 
 def test_a_model_without_temperature_has_no_likeliest_continuation(serve, error, fake_time):
-    from extensions.api.client import ContinuationsAPI
-    from fsd.views import DRAWS
-
     def sampler(form):
         url = serve(reasoning(error))
         way = DRAWS[form]._replace(tokens=50, samples=2)

@@ -21,6 +21,7 @@ from extensions.bundle.quotations import Quotations
 from fsd import tracking
 from fsd.errors import UsageError
 from fsd.tracking.store import open_store
+from tests.rows import write
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")  # runpy of what is imported
 TEST = "contamination new.jsonl --model {tiny} --device cpu --cache none --orders 3 --report-for reader"
@@ -35,10 +36,6 @@ class Made(NamedTuple):
 
     def bundle(self) -> Path:
         return self.folder / "bundle"
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

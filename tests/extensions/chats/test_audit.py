@@ -7,15 +7,17 @@ import pandas as pd
 import pytest
 
 from extensions.adapter_audit.command import prepare
+from extensions.adapter_audit.preferences import read_pairs
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.config import AdapterConfig, DetectorConfig, ModelConfig
 from fsd.data.corpus import Corpus
 from fsd.data.embedded import corpus
-from fsd.data.readers import read_files
+from fsd.data.readers import read_files, read_rows
 from fsd.errors import UsageError
 from fsd.models import language_model
 from fsd.models.adapters import save_adapter
 from fsd.models.finetuning import finetune
+from tests.rows import write
 
 PAIRS = 60
 TEMPLATE = (
@@ -26,10 +28,6 @@ TEMPLATE = (
 
 def turns(prompt, answer):
     return [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +128,6 @@ def test_pairs_are_audited_by_their_ratios_and_the_difference(folder, tmp_path, 
 
 
 def test_pairs_without_a_prompt_share_the_turns_that_both_begin_with(texts):
-    from extensions.adapter_audit.preferences import read_pairs
-    from fsd.data.readers import read_rows
-
     def read(name):
         documents, others = read_pairs(read_rows([texts / name]), {})
         return [(d.chat.turns, d.chat.given, others[d.text].chat.turns, d.text) for d in documents]
@@ -165,8 +160,6 @@ def test_what_is_no_pair_is_refused(row, message, tmp_path):
 
 
 def test_the_column_of_the_prompt_of_a_pair_may_be_named():
-    from extensions.adapter_audit.preferences import read_pairs
-
     row = {"question": "a?", "prompt": "another", "chosen": "b", "rejected": "c"}
     (pair,), _ = read_pairs([("a:1", row)], {"prompt": "question"})
     assert [turn.content for turn in pair.chat.turns] == ["a?", "b"]
@@ -177,8 +170,6 @@ def test_the_column_of_the_prompt_of_a_pair_may_be_named():
 
 
 def test_a_csv_file_has_the_turns_of_pairs_as_json():
-    from extensions.adapter_audit.preferences import read_pairs
-
     row = {"chosen": json.dumps(turns("a?", "b")), "rejected": json.dumps(turns("a?", "c"))}
     _, others = read_pairs([("a:1", row)], {})
     (other,) = others.values()

@@ -13,6 +13,7 @@ import pytest
 from fsd.data.readers import table_documents
 from fsd.tracking import fetch_model_file, find_runs
 from pipelines.detect.classifier import MembershipClassifier
+from tests.rows import write
 
 TEMPLATE = (
     "{% if messages[0].role != 'user' %}{{ raise_exception('the user must begin') }}{% endif %}"
@@ -36,10 +37,6 @@ def as_chat(row):
     words = row["text"].split()
     turns = [{"role": "user", "content": " ".join(words[:5])}, {"role": "assistant", "content": " ".join(words[5:])}]
     return {"messages": turns, **{name: row[name] for name in row if name != "text"}}
-
-
-def write(name, rows):
-    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @pytest.fixture
@@ -149,10 +146,9 @@ def test_the_served_model_refuses_rows_that_are_read_otherwise(judged, served, m
         ([{"prompt": "a", "completion": "b"}], "request, row 0: a row must be a chat, .*; it is a completion of"),
         ([{"messages": chat[:1]}], "request, row 0: a chat must have an answer"),
         ([{"messages": chat}, {"messages": 5}], "request, row 1: messages must be a list of objects"),
-        ([{"messages": [chat[0], said, said]}], "at most 1,000,000 characters; that in row 0 has 1,200,"),
         ([{"messages": [chat[0], said]}] * 9, "at most 5,000,000 characters together; they have 5,400,"),
         ([{"messages": chat}] * 10_001, "at most 10,000 texts"),
-        ([{"messages": chat, "tools": [{"name": "a" * 10**6}]}], "at most 1,000,000 characters; that in row 0 has 1,0"),
+        ([{"messages": chat, "tools": [{"name": "a" * 5 * 10**6}]}], "characters together; they have 5,0"),
         ([{"messages": [*chat, called | {"weight": 0}]}], "row 0: messages must be .*2.weight: unexpected"),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:

@@ -1,5 +1,7 @@
 """Scores of answers alone: by every scorer, in the cache, in training, and what is left out and said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -116,8 +118,6 @@ def test_an_answer_with_fewer_copies_than_another_has_them_again():
 
 
 def test_the_whole_of_a_chat_is_scored_on_request(config):
-    from dataclasses import replace
-
     opened = open_model(replace(config, chats="whole"))
     plan = opened.plan([detectors.load("loss")], [SHORT])
     (stats,) = opened.scorers["base"](plan.prompts)

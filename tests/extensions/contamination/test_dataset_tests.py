@@ -47,7 +47,6 @@ def test_the_test_of_order_holds_its_level() -> None:
     """Random preferences for orders: P(p ≤ .1) is .1."""
     rng = np.random.default_rng(0)
     p = [exchangeability(TEXTS, scorer_of(lambda _: rng.standard_cauchy()), seed=at)[0] for at in range(200)]
-
     assert abs(np.mean(np.array(p) <= 0.1) - 0.1) <= 3 * math.sqrt(0.1 * 0.9 / 200)
 
 
@@ -55,7 +54,6 @@ def test_sets_are_disjoint_and_equally_large() -> None:
     known = [f"known {at}" for at in range(45)]
     many = [f"text {at}" for at in range(100)]
     sets = equal_sets(many, known, 4, seed=1)
-
     assert {len(part) for part in sets} == {11}
     assert set(sets[0]) < set(many)
     assert len({text for part in sets[1:] for text in part} & set(known)) == 44
@@ -110,7 +108,6 @@ def test_kernel_divergence_against_a_loop() -> None:
             new = math.exp(-gamma * float(((after[i] - after[j]) ** 2).sum()))
             total += abs(phi * math.log(phi / new))
             normal += phi
-
     assert kernel_divergence(before, after) == pytest.approx(-total / math.sqrt(normal), rel=1e-9)
     assert kernel_divergence(before, before) == 0
     assert kernel_divergence(before, before + 5) == pytest.approx(0, abs=1e-9)

@@ -14,6 +14,7 @@ from extensions.contamination.settings import ContaminationConfig
 from fsd.config import AdapterConfig, APIConfig, DetectorConfig, ModelConfig
 from fsd.data.embedded import corpus
 from fsd.errors import UsageError
+from fsd.tracking import find_runs
 
 
 @pytest.fixture
@@ -33,8 +34,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Path) -> Conta
 
 
 def test_cells_are_runs_and_finished_ones_are_kept(config, monkeypatch, capsys) -> None:
-    from fsd.tracking import find_runs
-
     examined = []
     examine = matrix.examine
 

@@ -27,7 +27,6 @@ def test_commands_take_a_gguf_file(
         texts = [{"text": row["text"]} for row in rows] if name == "new" else rows
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
         (tmp_path / f"{name}.txt").write_text(" ".join(row["text"] for row in rows))
-
     assert "tiny.gguf" in run_command(
         f"run --data data.jsonl {model} --validation .4 --detectors loss,min_k {ALL} --dry-run"
     )

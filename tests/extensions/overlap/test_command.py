@@ -9,13 +9,12 @@ import pytest
 from extensions.overlap.command import OverlapConfig
 from extensions.overlap.report import prepare
 from fsd.errors import UsageError
+from fsd.tracking import find_runs
 
 WORDS = [f"w{number}" for number in range(100)]
 
 
 def test_a_folder_is_searched_and_each_text_has_a_row(tmp_path: Path, monkeypatch, capsys) -> None:
-    from fsd.tracking import find_runs
-
     monkeypatch.chdir(tmp_path)
     texts = ["W0, w1! " + " ".join(WORDS[2:20]), "too short", " ".join(reversed(WORDS))]
     Path("texts.jsonl").write_text("".join(json.dumps({"question": text}) + "\n" for text in texts))
@@ -23,9 +22,7 @@ def test_a_folder_is_searched_and_each_text_has_a_row(tmp_path: Path, monkeypatc
     Path("corpus", "b.txt").write_text("before " + " ".join(WORDS[:15]))
     Path("corpus", "deep", "c.csv").write_text(f'text\nnothing\n"{" ".join(WORDS[2:30])}"\n')
     Path("corpus", "notes.md").write_text(" ".join(reversed(WORDS)))
-
     prepare(OverlapConfig("texts.jsonl", "corpus", "rows.parquet", column="question", corpus_column="text")).run()
-
     rows = pd.read_parquet("rows.parquet")
     assert rows["source"].tolist() == [f"texts.jsonl:{line}" for line in (1, 2, 3)]
     assert rows["words"].tolist() == [20, 2, 100]
@@ -53,7 +50,6 @@ def test_columns_are_joined_and_the_answer_is_looked_for(tmp_path: Path, monkeyp
     corpus = [f"{question} 7 and more", " ".join(WORDS[20:33])]
     Path("corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in corpus))
     options = {"column": "{q} {a}", "corpus_column": "text", "answer": "a"}
-
     for file in ("texts.jsonl", "texts.parquet"):
         prepare(OverlapConfig(file, "corpus.jsonl", "rows.parquet", **options)).run()
         frame = pd.read_parquet("rows.parquet")

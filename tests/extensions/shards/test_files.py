@@ -53,7 +53,6 @@ def test_every_row_is_in_one_shard_with_its_origin(corpus, place, rows, monkeypa
     inputs, found = shards.cut(shards.find([place if "://" in place else f"{corpus}{place}"]), rows)
     read = [row for shard in found for row in shard.read()]
     full = [file for file in inputs if file.size]
-
     assert [row for _, row in read] == ROWS * len(full)
     assert [origin for origin, _ in read] == [f"{file.url}:{line}" for file in full for line in range(1, 26)]
     assert sum(shard.rows for shard in found) == sum(file.rows for file in inputs) == len(read)

@@ -51,7 +51,6 @@ def exit_of(run: Callable[[str], str], line: str) -> int:
 def test_a_folder_reads_as_one_table_whatever_columns_its_files_have(whole, line) -> None:
     table = pd.read_parquet(whole)
     names = [f"{name}.base" for name in DETECTORS.split(",")]
-
     assert list(table) == ["source", "text", "context", "label", "group", *names]
     assert len(list(whole.glob("*.parquet"))) == 6
     assert table["source"].str.endswith((".jsonl:1", ".jsonl:20")).sum() == 3

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from extensions.contamination.matrix import prepare
+from extensions.contamination.report import _advice
+from extensions.contamination.settings import ContaminationConfig
 from extensions.tasks import harness
+from fsd.config import ModelConfig
 from fsd.data.readers import TextStream, read_files
 from fsd.errors import UsageError
+from fsd.scoring.model import open_model
+from fsd.token_stats import score_rows
 
 QUESTIONS = [
     {"q": f"Is {n} even?", "options": ["no", "yes"], "right": 1 - n % 2, "answer": ["no", "yes"][n % 2 - 1]}
@@ -110,10 +116,6 @@ def test_answers_are_marked_as_the_harness_marks_them(task, kind, tiny) -> None:
     """By its own model class on the same weights, with the start token that every text has here."""
     from lm_eval.models.huggingface import HFLM
 
-    from fsd.config import ModelConfig
-    from fsd.scoring.model import open_model
-    from fsd.token_stats import score_rows
-
     entry = task(kind)
     rows = [{**row, "q": f"{row['q']} {n}", "right": n % 2} for n, row in enumerate(QUESTIONS * 4)]
     Path("test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -161,11 +163,6 @@ def test_without_the_extra_it_is_named(monkeypatch) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_contamination_compares_the_test_with_the_training_split(task, tiny, capsys) -> None:
-    from extensions.contamination.matrix import prepare
-    from extensions.contamination.report import _advice
-    from extensions.contamination.settings import ContaminationConfig
-    from fsd.config import ModelConfig
-
     entry = task("choices")
     rng = random.Random(0)
     rows = [{**row, "q": " ".join("".join(rng.choices("abcdefgh", k=5)) for _ in range(12))} for row in QUESTIONS * 20]

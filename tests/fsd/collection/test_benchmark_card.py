@@ -15,8 +15,9 @@ from fsd.reporting.report import document
 
 
 @pytest.fixture
-def side(prose):
+def side(prose, monkeypatch):
     """Gives a text of each number, on consecutive days."""
+    monkeypatch.setattr("fsd.text_audit.audit.REPEATS", 1)
 
     def make(member, numbers, start=date(2023, 3, 1), count=40):
         return [

@@ -42,9 +42,7 @@ def test_the_example_can_be_collected_from(example, service, fake_time, tmp_path
     domain = domains.load("example")
     options = domain.parse_options(example.publish(texts, service, tmp_path))
     spec = CollectionSpec("example", window, domain.language, options)
-
     collection = prepare(spec, 3, tmp_path / "out.jsonl", clock=fake_time.clock).run()
-
     assert "example" in domains.names()
     assert [document.date.day for document in collection.documents] == days
     assert {document.member for document in collection.documents} == {window.after is None}

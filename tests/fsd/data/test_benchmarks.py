@@ -8,6 +8,7 @@ import pytest
 from fsd.data import benchmarks
 from fsd.data.readers import FIELDS
 from fsd.errors import UsageError
+from tests.rows import write
 
 ALL = (
     *(
@@ -80,11 +81,6 @@ def test_bad_names_and_parts():
     }.items():
         with pytest.raises(UsageError, match=said):
             benchmarks.load(entry)
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def test_patentmia(tmp_path):

@@ -9,7 +9,7 @@ from fsd.data import embedded
 from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Document
 from fsd.data.near_duplicates import families
-from fsd.data.periods import AFTER, UP_TO, kinds_of
+from fsd.data.periods import AFTER, UP_TO
 from fsd.data.splitting import split
 
 TEXTS = [
@@ -87,15 +87,6 @@ def test_judged_texts_are_validation_and_test_with_families_across_both(counted)
     # on their own, the two copies without the group that is between them
     assert apart.judged.family.tolist() == families(TEXTS[:4])
     assert counted == [5, 4]
-
-
-@pytest.mark.parametrize("domain", ["arxiv", "wikipedia"])
-@pytest.mark.parametrize("scheme", ["grouped", "paper"])
-def test_the_columns_of_judged_texts_are_those_of_these_texts_alone(domain, scheme):
-    parts = split(list(embedded.corpus(domain)), scheme=scheme)
-    documents = [*parts.validation, *parts.test]
-    assert parts.judged.family.tolist() == families(documents)
-    assert parts.judged.kind.tolist() == kinds_of(documents).tolist()
 
 
 def test_a_split_compares_by_its_texts_and_replaces_its_parts():

@@ -59,7 +59,6 @@ SMOL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 )
 def test_labels_hold_for_models_that_are_older_than_the_non_members(model, documents, given, doubt):
     found = labels_for(model, documents, **given)
-
     assert doubt in found.doubt
     assert bool(doubt) == bool(found.doubt)
     assert found.hold == ("may have read" not in doubt and "dated non-members" not in doubt and "begin on" not in doubt)

@@ -452,7 +452,6 @@ def test_a_folder_is_read_whole_and_each_of_its_files_once(tmp_path):
     (folder / "part").symlink_to(linked)
     (folder / ".ipynb_checkpoints").mkdir()
     (folder / ".ipynb_checkpoints" / "a-checkpoint.txt").write_text("one")
-
     assert {document.text for document in read_texts([folder])} == {"one", "two", "three"}
     assert len(read_texts([folder])) == len(list(TextStream([folder]))) == len(files_at(str(folder), [".txt"])) == 3
 

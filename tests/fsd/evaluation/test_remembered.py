@@ -73,7 +73,6 @@ def test_what_is_no_json_and_what_has_another_form_is_computed_again(store, monk
     for _ in range(2):
         assert remembered(compute, Trial, store, list) == torn
     assert len(calls) == 2
-
     monkeypatch.setattr(module, "_key", lambda _: "the same")
     remembered(lambda: TRIAL, Trial, store, list)
     assert remembered(lambda: AUDIT, Audit, store, list) == AUDIT

@@ -62,7 +62,6 @@ def test_evaluate_gives_one_row_per_number(scores):
         for groups, seed in ((GROUPS, 3), (numbers, 3), (GROUPS, 4))
     )
     rows = by_key(table)
-
     pd.testing.assert_frame_equal(table, same, check_exact=True)
     assert (table["low"] != other["low"]).any()
     assert list(table.columns) == ["detector", "state", "metric", "value", "low", "high", "p", "p_holm"]
@@ -86,7 +85,6 @@ def test_the_lead_over_the_placebo_is_the_difference_of_the_aucs(scores):
     noise = np.random.default_rng(1).normal(size=120)
     placebo = {"zlib": scores["zlib.fsd"].to_numpy(), "loss": noise, "gone": LABELS * 1.0}
     rows = by_key(evaluate(scores, LABELS, GROUPS, control=placebo))
-
     assert {detector for detector, _, metric in rows if metric == "placebo_auc"} == {"loss", "zlib"}
     assert rows["zlib", "fsd", "placebo_auc"].estimate == rows["zlib", "fsd", "auc"].estimate
     assert rows["zlib", "fsd", "placebo_lead"].estimate == (0.0, 0.0, 0.0)
@@ -112,7 +110,6 @@ def test_names_in_mlflow_and_columns_of_the_summary(scores):
     names = {name.partition("/")[0]: name for name in tracked(table)}
     plain = {"auc", "tpr_at_1fpr", "tpr_at_5fpr", "tpr_at_10fpr", "auc_gain", "placebo_auc", "placebo_lead"}
     p_values = {"auc_gain_p", "auc_gain_p_holm", "placebo_lead_p", "placebo_lead_p_holm"}
-
     assert set(names) == plain | p_values | {"auc_low", "auc_high"}
     assert {name.partition("/")[0] for name in tracked(table, uncertainty=False)} == plain
     assert {name.partition("/")[0] for name in charted(table)} == {"auc", "auc_gain", "placebo_lead"}

@@ -11,6 +11,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 
 from fsd.config import AdapterConfig, ModelConfig
@@ -30,17 +31,13 @@ from fsd.scoring.cache import model_key
 from fsd.scoring.model import open_model
 from fsd.token_stats import Prompt
 
-SLOW = pytest.mark.slow
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 METHODS = ("lora", "ia3", "adalora")
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", *(pytest.param(a, marks=SLOW) for a in ("llama", "gemma2"))])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_fresh_adapter_moves_no_score(make_model, architecture, method, numbers):
-    from peft import get_peft_model
-
-    model = load(str(make_model(architecture)), device="cpu")
+def test_a_fresh_adapter_moves_no_score(tiny, method, numbers):
+    model = load(str(tiny), device="cpu")
     base = numbers(model, tuned=False)
     with quiet_peft():
         model.model = get_peft_model(model.model, peft_config(model, AdapterConfig(method=method), steps=10))
@@ -48,14 +45,12 @@ def test_a_fresh_adapter_moves_no_score(make_model, architecture, method, number
     assert np.array_equal(numbers(model, tuned=False), base)
 
 
-@pytest.mark.parametrize("architecture", ["gpt_neox", pytest.param("gemma2", marks=SLOW)])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=SLOW)])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_with_its_adapter_off_the_model_is_the_base_bitwise_and_a_saved_adapter_gives_the_same_scores(
-    make_model, tmp_path, architecture, method, dtype, train, numbers
+    tiny, tmp_path, method, dtype, train, numbers
 ):
-    folder = str(make_model(architecture))
-    model, fresh = (load(folder, device="cpu", dtype=dtype) for _ in range(2))
+    model, fresh = (load(str(tiny), device="cpu", dtype=dtype) for _ in range(2))
     base = numbers(model, tuned=False)
     train(model, method, learning_rate=0.05)
     tuned = numbers(model, tuned=True)
@@ -157,10 +152,7 @@ def test_a_damaged_adapter_is_refused_in_one_line(tiny, adapter, tmp_path, monke
         folders.append((file.parent, message))
     configs = [
         ({"peft_type": 3}, "configuration; peft_type: input should be a valid string; got 3"),
-        (
-            {"peft_type": "LORA_2"},
-            "adapter must be of a kind .*; LORA_2 is not known to this version of peft: .*--tuned",
-        ),
+        ({"peft_type": "LORA_2"}, "must be of a kind .*; LORA_2 is not known to this version of peft: .*--tuned"),
         ({"megatron_config": {"x": 1}}, "configuration; megatron_config: input should be null"),
         ({"r": None}, r"adapter must fit its base .*; .*--tuned"),
         ({"r": 0}, r"adapter must fit its base .*: `r` should be a positive integer value but the value passed is 0"),
@@ -274,10 +266,7 @@ def test_what_is_taken_on_the_users_word_is_said(tiny, adapter, tmp_path, capsys
     cases = [
         ({}, "that the base is TINY is taken on your word: the adapter records its name, and no hash of its weights"),
         ({"base_model_name_or_path": "org/a"}, "the adapter was trained on org/a; that TINY has the same weights is"),
-        (
-            {"revision": "v2"},
-            "the adapter was trained on TINY at v2; that TINY has the same weights is taken on your word",
-        ),
+        ({"revision": "v2"}, "trained on TINY at v2; that TINY has the same weights is taken on your word"),
         ({"base_model_name_or_path": None}, "was trained on a base that it does not name; that TINY has the same"),
     ]
     for number, (config, message) in enumerate(cases):

@@ -51,7 +51,7 @@ def test_only_lora_works_on_quantized_weights_in_half_precision(tiny, tmp_path, 
 
 @quantized
 @pytest.mark.parametrize(
-    "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt_neox", "gpt2", "gemma2"))]
+    "architecture", ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "gemma2"))]
 )
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(

@@ -44,7 +44,6 @@ def test_on_a_terminal_tables_and_notes_are_as_wide_as_it_is():
         pass
     os.close(ours)
     assert process.wait(30) == 0, output
-
     plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
     *pieces, _ = re.split(r"(?m)^= (?:\d+)\r?\n", plain)
     longest = [max(map(len, piece.splitlines())) for piece in pieces]
@@ -62,7 +61,6 @@ def test_tables_fit_any_width_and_numbers_leave_before_they_would_break(monkeypa
         monkeypatch.setenv("COLUMNS", str(width))
         print_table(table)
         lines = capsys.readouterr().out.partition("•")[0].splitlines()
-
         assert max(map(len, lines)) <= width
         assert ("0.781" in "".join(lines)) == (width >= 72)
         assert any(".83 [.78, .87] → .84" in line for line in lines) == (width >= 136)
@@ -83,7 +81,6 @@ def test_words_are_wrapped_and_numbers_are_not(capsys):
     table = plain(["from", "score", "verdict"], [["a.txt", "-.5", reason]], title="1 text", words=(2,))
     print_report(Report(headline="The answer.", findings=[Finding("a note")], printed=[table]))
     output = capsys.readouterr().out
-
     assert all(word in output for word in [*reason.split(), "-.5", "1 text", "• a note"])
     assert "…" not in output
     print_report(
@@ -96,7 +93,6 @@ def test_control_characters_of_a_text_do_not_reach_the_terminal(capsys):
     print_table(plain(["text"], [["a\x1b[2Jb [red]bold[/red]"]]))
     print_notes(["c\u202ed [link]note[/link]"])
     output = capsys.readouterr().out
-
     assert "a\ufffd[2Jb [red]bold[/red]" in output
     assert "• c\ufffdd [link]note[/link]" in output
     assert "\x1b" not in output

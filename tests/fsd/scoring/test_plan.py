@@ -21,7 +21,6 @@ def passes(names: str, config: ModelConfig = ELSEWHERE, *, unseen=(), labelled=N
 def test_a_view_is_counted_once() -> None:
     names = "loss,zlib,min_k,lowercase,reference,neighbour"
     embedded = ModelConfig(neighbours=3)
-
     assert passes(names, embedded, unseen=["one"]) == {"base": 7 * 5, "reference": 7, "tuned": 7 * 5}
     assert passes(names, embedded, states=("base",)) == {"base": 14, "reference": 7}
     assert passes(names, unseen=["one"]) == {"base": 14, "tuned": 14}
@@ -57,7 +56,6 @@ def test_an_outline_plans_as_the_opened_model_does(tiny) -> None:
     requested = list(map(detectors.load, detectors.names("all")))
     models = outline(config), open_model(config, states=("base", "tuned"))
     outlined, opened = (m.plan(requested, texts, m.inputs(unseen, labelled=labelled)) for m in models)
-
     assert set(models[0].scorers) == set(models[1].scorers)
     assert [detector.name for detector in outlined.detectors] == [detector.name for detector in opened.detectors]
     assert outlined.left_out == opened.left_out

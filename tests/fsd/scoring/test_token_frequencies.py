@@ -357,12 +357,6 @@ def test_added_tokens_are_never_cut(pattern):
             check("".join(rng.choices(parts, k=rng.randint(1, 9))))
 
 
-def test_texts_in_a_row_stay_apart():
-    cut = cuts(backend(splitting(None)))
-    texts = ["a  ", "b", " ", "\n", "c\u3000", " ", "1", "a.", "b"]
-    assert words(cut, *texts) == [word for text in texts for word in words(cut, text)]
-
-
 @pytest.mark.slow
 def test_whitespace_is_what_the_patterns_take_for_it():
     split = pre_tokenizers.Split(Regex(r"\s"), "isolated")

@@ -215,6 +215,5 @@ def test_an_interval_of_a_difference_excludes_zero_exactly_if_its_p_value_is_bel
 def test_intervals_of_differences_cover_the_truth_and_agree_with_their_p_values(groups, per_group):
     truth = norm.cdf(0.45) - 0.5
     found = [_paired(seed, groups, per_group, 0.45) for seed in range(500)]
-
     assert 0.93 <= np.mean([each.low <= truth <= each.high for each in found]) <= 0.97
     assert all((each.p < 0.05) == (not each.low <= 0 <= each.high) for each in found)

@@ -398,10 +398,6 @@ def test_the_similarity_with_a_new_text_equals_the_sum_over_tokens():
         np.testing.assert_allclose(Similarity(known)([text])[0], _similarity(known, text))
 
 
-def test_capitals_are_other_character_ngrams_and_the_same_words():
-    assert Similarity(["abc def"])(["ABC DEF"])[0, 0] == pytest.approx(0.5)
-
-
 def test_a_column_gains_the_weight_that_it_has_without_the_text_by_hand():
     having = sparse.csr_matrix([[1.0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]])
     without = [math.log(3 / 1) + 1, math.log(3 / 2) + 1, 1, math.log(3 / 1) + 1]

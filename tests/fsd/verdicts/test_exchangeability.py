@@ -125,17 +125,6 @@ def test_the_texts_of_a_family_share_its_vote():
     assert p[2] < 0.001
 
 
-def test_large_families_of_the_same_kind_are_refused_no_more_often_than_single_texts():
-    """Of twelve families of five, each of whose texts is outside at the share of the check, most have one outside."""
-    check, rng = DomainCheck(OTHERS[:40]), np.random.default_rng(0)
-    groups = np.arange(60) // 5
-    refused = []
-    for _ in range(400):
-        outside = rng.random(60) < check.share
-        refused.append(module._outside_p(check, group_means(outside.astype(float), groups)) <= 0.025)
-    assert np.mean(refused) <= 0.05
-
-
 @pytest.mark.slow
 def test_single_texts_are_not_refused_beside_a_benchmark_of_families():
     """A text by itself is unlike another to a degree that a mean over a family is not: of 60 requests 10 were found."""

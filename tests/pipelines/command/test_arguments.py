@@ -56,7 +56,6 @@ def test_the_description_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, caps
             read(Settings, TEXT)[0]
         assert not end.value.code
         summary, *lines = capsys.readouterr().out.splitlines()
-
         assert "usage: fsd tool [-h] [OPTIONS]" in lines
         assert summary.startswith("A summary of the command")
         assert example in lines

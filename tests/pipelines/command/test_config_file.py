@@ -41,7 +41,6 @@ def test_a_file_gives_what_the_flags_give(name: str, content: str, given: Any, m
     from_file = given(FSDConfig, content, name=name)
     flags = "--epochs 2 --learning-rate 1e-4 --data a.jsonl b.jsonl --unseen 0.5"
     monkeypatch.setattr(sys, "argv", ["fsd run", *flags.split()])
-
     assert from_file == read(FSDConfig, "")[0]
     assert from_file.training == AdapterConfig(epochs=2, learning_rate=1e-4)
 
@@ -49,7 +48,6 @@ def test_a_file_gives_what_the_flags_give(name: str, content: str, given: Any, m
 def test_flags_replace_the_values_of_the_file(given: Any) -> None:
     content = "epochs: 2\ndata: [a.jsonl]\nskip-invalid: true\nseed: 7\n"
     config = given(FSDConfig, content, "--data", "b.jsonl", "--no-skip-invalid", "--epochs", "5")
-
     assert config.data.data == ("b.jsonl",)
     assert not config.data.cleaning.skip_invalid
     assert (config.training.epochs, config.seed) == (5, 7)
@@ -57,7 +55,6 @@ def test_flags_replace_the_values_of_the_file(given: Any) -> None:
 
 def test_required_and_positional_settings_may_be_in_the_file(given: Any) -> None:
     content = "files: [a.txt, b.txt]\nadapter: models:/x@champion\nfpr: 0.1\n"
-
     assert given(DetectConfig, content) == DetectConfig(("a.txt", "b.txt"), "models:/x@champion", fpr=0.1)
     assert given(DetectConfig, content, "c.txt").files == ("c.txt",)
     with pytest.raises(UsageError, match="required: --adapter"):
@@ -69,7 +66,6 @@ def test_tags_and_settings_may_be_tables(given: Any, tmp_path: Path, monkeypatch
     (tmp_path / "tags.yaml").write_text("name: first\ntags: {team: lab, round: 2}\n")
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", "tags.yaml", "--dry-run"])
     _, invocation = read(FSDConfig, "")
-
     assert (invocation.name, invocation.run_tags) == ("first", {"team": "lab", "round": "2"})
     assert invocation.dry_run
     assert not invocation.json
@@ -90,6 +86,5 @@ def test_a_configuration_survives_the_file(given: Any) -> None:
 
 def test_the_file_holds_no_credentials() -> None:
     text = dump(replace(TuneConfig(), storage="postgresql://me:secret@host/db"), "tune")
-
     assert "secret" not in text
     assert text.startswith("version: 1\ncommand: tune\n")

@@ -17,13 +17,9 @@ from fsd.errors import UsageError
 from pipelines.detect import __main__ as detect
 from pipelines.experiment import inputs
 from pipelines.score import job as score
+from tests.rows import write
 
 DROP = CleaningConfig(skip_invalid=True, near_duplicates="drop")
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 @pytest.fixture

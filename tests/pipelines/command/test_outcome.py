@@ -61,7 +61,6 @@ def test_json_is_all_that_goes_to_stdout(run, capsys):
     shown = capsys.readouterr()
     document = json.loads(shown.out)
     (stored,) = tracking.find_runs("fsd-x", {"team": "lab", "round": "2", "task": "test"})
-
     assert shown.err == "a library prints this\n[4/4] recording: figures, report\n"
     assert list(document) == ["format", "command", "headline", "tables", "notes", "files", "run", "registered"]
     assert (document["format"], document["command"], document["headline"]) == (1, "run", "loss is best")
@@ -87,7 +86,6 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     shown = capsys.readouterr().out.splitlines()
     (stored,) = tracking.find_runs("fsd-x")
     file = tracking.fetch_artifact(stored.id, "config.yaml")
-
     assert shown[:2] == ["a library prints this", "loss is best"]
     assert "loss       0.75" in shown
     assert shown[-6:-4] == ["• a note", ""]
@@ -101,7 +99,6 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
 def test_a_pipeline_that_is_called_as_a_function_has_no_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     prepare(Config()).run()
-
     assert "command" not in tracking.fetch_artifact(tracking.find_runs("fsd-x")[0].id, "config.yaml").read_text()
     assert "loss is best" in capsys.readouterr().out
 

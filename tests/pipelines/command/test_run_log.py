@@ -78,10 +78,8 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(registration, "save_adapter", lambda model, folder: None)
     monkeypatch.setattr(registration, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
-
     experiment = Experiment(config, [detectors.load("loss")], sources=SOURCES)
     registration.track(run, results, experiment, SimpleNamespace(identity=IDENTITY, adapted=False))
-
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
         "unseen": (f"{domain}-unseen", "later.jsonl"),
@@ -93,11 +91,9 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
 def test_the_main_process_makes_no_collective_call_while_it_stores_a_model(results, monkeypatch):
     monkeypatch.setattr("fsd.distributed.from_main", lambda make: pytest.fail("the other processes have ended"))
     config = replace(CONFIG, detection=replace(CONFIG.detection, settings_from="models:/fsd-arxiv@champion"))
-
     files = registration.model_files(
         Answer(results), Experiment(config, [detectors.load("loss"), detectors.load("min_k", k=0.3)])
     )
-
     assert json.loads(files[SETUP])["detectors"] == {"loss": {}}  # min_k has no scores
 
 
@@ -117,7 +113,6 @@ def test_the_method_is_described_in_sentences(results):
 def test_the_report_has_every_figure_and_table(results):
     report = main_report.report(Answer(results), EXPERIMENT, IDENTITY, pictures(results))
     shown = page(report)
-
     assert {picture.name for picture in report.pictures} == {"headline.png", "roc.png", "scores.png", "reliability.png"}
     assert shown.count("<figure>") == 4
     assert '<tr class="best"><th scope="row">loss</th>' in shown

@@ -20,13 +20,12 @@ from fsd.errors import UsageError
 from fsd.files import CHECKSUMS, digest
 from fsd.scoring.deviation import ScoreTable
 from fsd.tracking.store import quiet
-from fsd.verdicts.exchangeability import Exchangeability
-from fsd.verdicts.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Basis, Rules, Verdicts
+from fsd.verdicts.verdicts import ASSERTED, LEARNED, MEMBER, NO_VERDICT, OUT_OF_DOMAIN, Rules, Verdicts
 from pipelines.detect import report
 from pipelines.detect.__main__ import DetectConfig, prepare
 from pipelines.detect.classifier import MembershipClassifier, _model_config
 from pipelines.experiment.adapter_files import CALIBRATION, Setup
-from pipelines.experiment.verdict_sentences import basis_sentences
+from tests.rows import write as jsonl
 
 COLUMNS = ["score", "rank", "p_value", "verdict", "basis", "warning", "selected"]
 CHAMPION = "models:/fsd-arxiv@champion"
@@ -62,11 +61,6 @@ def unlabelled(working_folder, make_rows, tmp_path_factory):
     return jsonl(tmp_path_factory.mktemp("texts") / "new.jsonl", [{"text": text} for text in texts])
 
 
-def jsonl(path, values):
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in values), encoding="utf-8")
-    return str(path)
-
-
 def detect(out, *files, **changes):
     prepare(replace(DetectConfig(files=files, adapter=CHAMPION, fpr=0.1, device="cpu", out=str(out)), **changes)).run()
     return pd.read_json(out, lines=True) if out.suffix == ".jsonl" else pd.read_parquet(out)
@@ -75,7 +69,6 @@ def detect(out, *files, **changes):
 def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, capsys):
     page = tmp_path / "report.html"
     table = detect(tmp_path / "v.parquet", unlabelled, report=str(page))
-
     assert list(table.columns) == ["source", "text", *COLUMNS]
     assert len(table) == 42
     judged = table[table["warning"] == ""]
@@ -84,7 +77,6 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     assert "written in Cyrillic" in table["warning"].iloc[-2]
     assert "adapter itself was trained" in table["warning"].iloc[-1]
     assert not list(tmp_path.glob(".*"))
-
     html = page.read_text()
     for phrase in ("What was done", "How often the answer is wrong", "What this does not prove", "data:image/png"):
         assert phrase in html
@@ -92,7 +84,6 @@ def test_unlabelled_texts_get_verdicts_a_report_and_a_run(unlabelled, tmp_path, 
     printed = capsys.readouterr().out
     assert "false-positive rate of 10.0%" in printed
     assert "tiny: " in printed
-
     run = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0]
     assert run.tags["adapter"] == "models:/fsd-arxiv/1"
     assert run.metrics["detect/outside"] == (table["verdict"] == OUT_OF_DOMAIN).sum()
@@ -149,7 +140,6 @@ def test_a_shard_is_judged_as_a_file_of_its_own(unlabelled, tmp_path):
 def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):
     table = detect(tmp_path / "v.jsonl", unlabelled)
     found = served.predict(table[["text"]], params={"fpr": 0.1})
-
     assert list(found) == served.metadata.signature.outputs.input_names() == COLUMNS
     for name in ("verdict", "warning", "selected"):
         assert list(found[name]) == list(table[name].fillna(""))
@@ -159,7 +149,7 @@ def test_pyfunc_and_the_pipeline_agree(served, unlabelled, tmp_path):
 
 def test_requests_at_once_get_the_scores_of_one_after_the_other(served, make_rows):
     # A server answers each in a thread of its own, and all by one model, whose adapter is on or off for all of them.
-    requests = [pd.DataFrame({"text": [row["text"] for row in make_rows(3, seed)]}) for seed in range(60, 76)]
+    requests = [pd.DataFrame({"text": [row["text"] for row in make_rows(3, seed)]}) for seed in range(60, 66)]
     with ThreadPoolExecutor(len(requests)) as pool:
         answers = list(pool.map(partial(served.predict, params={"fpr": 0.1, "same_source": True}), requests))
     # What was answered wrongly would be in the cache, too.
@@ -197,7 +187,6 @@ def test_a_request_that_is_too_large_or_has_a_wrong_rate_costs_no_work(served, m
     for texts, fpr, message in (
         (["a b"], 0.001, "fpr must be at least"),
         (["a b"] * 10_001, 0.1, "at most 10,000 texts; it has 10,001"),
-        (["a b", "a" * 1_000_001], 0.1, "at most 1,000,000 characters; that in row 1 has 1,000,001"),
         (["a" * 900_000] * 6, 0.1, "at most 5,000,000 characters together; they have 5,400,000"),
     ):
         with pytest.raises(mlflow.MlflowException, match=message) as caught:
@@ -217,25 +206,11 @@ def test_texts_of_another_kind_get_no_verdict_and_are_not_scored(classifier, mak
     assert [prompt.text for prompt in scored] == [ordinary]
     assert "length 280000 words" in table["warning"][0]
     assert table[["score", "p_value"]].loc[0].isna().all()
-
     result = classifier.classify([Document(prose(seed, 14)) for seed in range(20)], Rules(0.1))
     assert [prompt.text for prompt in scored] == [ordinary]
     assert result.bases[0].test.rejected
     assert set(result.table["verdict"]) == {OUT_OF_DOMAIN}
     assert result.table["p_value"].isna().all()
-
-
-def test_the_reason_of_a_refusal_is_the_test_that_refused():
-    for classifier_p, outside_p, reason in (
-        (0.002, 0.4, "a classifier distinguishes the two with AUC 0.90"),
-        (0.9, 0.0, "more of them are outside the calibrated domain than chance explains"),
-        (None, 0.0, "more of them are outside the calibrated domain than chance explains"),
-    ):
-        test = Exchangeability(20, 0.004, classifier_p, outside_p, None if classifier_p is None else 0.9, ("'film'",))
-        assert (
-            f"they differ; {reason}; most telling: 'film'"
-            in basis_sentences([Basis("", reason="they differ", test=test)])[0].text
-        )
 
 
 def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
@@ -248,7 +223,6 @@ def test_selected_texts_are_in_the_table_the_report_and_the_metrics(
     )
     file = jsonl(tmp_path / "t.jsonl", [{"text": row["text"]} for row in make_rows(20, 14)])
     table = detect(tmp_path / "v.parquet", file, fdr=0.2, report=str(tmp_path / "r.html"))
-
     judged = table["warning"] == ""
     assert judged.sum() > 10
     np.testing.assert_array_equal(table["selected"], judged)
@@ -261,7 +235,6 @@ def test_a_run_a_version_and_a_folder_give_the_same_scores(classifier, working_f
     texts = [row["text"] for row in make_rows(6, 2)]
     run_id = tracking.version_info(CHAMPION).run_id
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "copy")
-
     score = classifier.calibration.score
     expected = classifier.scores(texts).columns[score]
     for uri in (f"runs:/{run_id}", str(folder), str(folder / "adapter")):
@@ -274,11 +247,11 @@ def test_the_verdict_on_a_text_is_independent_of_the_others(classifier, make_row
     together = classifier.verdicts(texts, fpr=0.1)
     alone = [classifier.verdicts([text], fpr=0.1, same_source=True) for text in texts]
     alone = pd.concat(alone, ignore_index=True)
-
     assert list(together["verdict"]) == list(alone["verdict"])
     np.testing.assert_allclose(together["score"], alone["score"], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_labels_give_measured_error_rates_also_without_the_run_of_the_adapter(make_rows, tmp_path, capsys):
     file = jsonl(tmp_path / "labelled.jsonl", make_rows(60, 5))
     table = detect(tmp_path / "v.parquet", file)
@@ -287,7 +260,6 @@ def test_labels_give_measured_error_rates_also_without_the_run_of_the_adapter(ma
     assert metrics["detect/labelled_fpr"] == pytest.approx((others["verdict"] == MEMBER).mean())
     assert "detect/test_fpr" in metrics
     assert f"of {len(others)} known non-members were wrongly called members" in capsys.readouterr().out
-
     folder = shutil.copytree(tracking.fetch_adapter(CHAMPION).parent, tmp_path / "adapter only")
     detect(tmp_path / "v.parquet", file, adapter=str(folder))
     metrics = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics
@@ -299,11 +271,11 @@ def test_labels_give_measured_error_rates_also_without_the_run_of_the_adapter(ma
     assert "detect/labelled_fpr" not in tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics
 
 
+@pytest.mark.slow
 def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, capsys):
     suspect = jsonl(tmp_path / "s.jsonl", [{"text": row["text"]} for row in make_rows(20, 6)])
     known = jsonl(tmp_path / "k.jsonl", [{"text": row["text"]} for row in make_rows(20, 7)])
     detect(tmp_path / "v.parquet", suspect, known=(known,))
-
     assert "independent texts against" in capsys.readouterr().out
     p = tracking.find_runs("fsd-arxiv", {"task": "detect"})[0].metrics["detect/corpus_p"]
     assert 0 < p <= 1
@@ -322,6 +294,7 @@ def test_known_non_members_add_a_verdict_on_the_data_set(make_rows, tmp_path, ca
     assert not tracking.find_runs("fsd-arxiv", {"task": "detect"}, status="FAILED")
 
 
+@pytest.mark.slow
 def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys, served):
     file = jsonl(tmp_path / "one.jsonl", [{"text": row["text"]} for row in make_rows(1, 15)])
     page = tmp_path / "r.html"
@@ -334,7 +307,6 @@ def test_a_single_text_is_judged_by_assertion_alone(make_rows, tmp_path, capsys,
     assert "no verdict on the text; 1 text has a score and a rank alone" in output
     assert "more than chance" not in output
     assert "--known" not in output
-
     page.unlink()
     table = detect(tmp_path / "w.parquet", file, same_source=True, report=str(page))
     assert table["basis"].tolist() == [ASSERTED]

@@ -82,7 +82,6 @@ def test_what_the_model_wrote_is_not_called_alone_or_among_honest_texts(register
     pyfunc = mlflow.pyfunc.load_model(VERSION)
     rows = pd.DataFrame({"text": [*guests[0.7, 40][:3], *HONEST[:20]]})
     assert MEMBER not in set(pyfunc.predict(rows)["verdict"][:3])
-
     honest = classifier.classify([Document(text) for text in HONEST], Rules())
     assert (honest.table["verdict"] == MEMBER).mean() <= 0.1
     assert honest.table["p_value"].notna().mean() > 0.8

@@ -14,14 +14,10 @@ from pipelines.detect.__main__ import DetectConfig
 from pipelines.detect.__main__ import prepare as prepare_detect
 from pipelines.experiment.adapter_files import AUDIT
 from pipelines.fsd import prepare
+from tests.rows import write
 
 pytestmark = pytest.mark.slow
 VERSION = "models:/fsd-arxiv/1"
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 def detect(file, adapter, out=None):

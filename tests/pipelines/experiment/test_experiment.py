@@ -41,7 +41,6 @@ WIKIPEDIA = list(embedded.corpus("wikipedia"))[:4]
 )
 def test_the_control_model_was_trained_on_none_of_the_texts(model, documents, name, reference, never_saw) -> None:
     config = FSDConfig(model=ModelConfig(model=model))
-
     assert control.never_saw(config, documents) == never_saw
     assert control.control_model(config, documents) == name
     if name and reference:
@@ -78,7 +77,6 @@ def test_a_few_words_that_any_text_may_have_are_not_the_training_texts() -> None
 
 def test_a_given_reference_model_serves_the_control_too() -> None:
     config = FSDConfig(model=ModelConfig(model="lab/target", reference_model="lab/small"), placebo="lab/control")
-
     assert control.control_reference(config, "lab/control", OWN) == "lab/small"
     assert control.control_reference(config, "lab/small", OWN) is None
 
@@ -101,9 +99,7 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     monkeypatch.setattr(experiment.scoring, "open_model", lambda *_, **__: None)
     monkeypatch.setattr(Experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
     monkeypatch.setattr(Experiment, "train", lambda *_, **__: None)
-
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
-
     assert placebo is not None
     assert placebo.scores_of_control() == ("embedded-twin", None)
     assert loaded == ["embedded-twin"]
@@ -124,11 +120,9 @@ def test_with_a_reused_adapter_the_control_is_trained_as_that_adapter_was(finish
     trained = []
     monkeypatch.setattr("fsd.models.finetuning.finetune", lambda *arguments, **_: trained.append(arguments[2]))
     monkeypatch.setattr(experiment.ScoringPlan, "score", lambda _: None)
-
     placebo, _ = plan(reuse)
     assert placebo is not None
     placebo._replace(split=Split(tuple(OWN), (), tuple(OWN))).scores_of_control()
-
     assert trained == [config.training]
 
 
@@ -144,7 +138,6 @@ def test_rows_of_token_ids_are_scored_as_they_are(tiny, job, make_rows, monkeypa
     monkeypatch.setattr(benchmarks, "sources", lambda: {"toaa": source})
     config = replace(job, data=replace(job.data, data=("toaa:plain_1x",)))
     found = experiment.read(config).fetched()
-
     assert token_ids(tokenizer, [document.text for document in found.documents]) == rows
     assert [document.text for document in found.documents[::2]] == texts[::2]
     assert found.remarks[0].startswith("toaa:plain_1x: 20 of 40 texts hold token ids that no characters stand for")

@@ -92,11 +92,13 @@ def test_a_refusal_names_the_test_with_the_smaller_p_value():
     few = Exchangeability(20, 0.002, 0.4, 0.001, 0.51, ("digits 90% (benchmark 1%)",))
     all_texts = Exchangeability(20, 0.004, 0.002, 0.4, 0.93)
     passed = Exchangeability(20, 0.4, 0.2, 0.3, 0.6)
-    said = [basis_sentences([Basis("", reason="they differ", test=test)])[0] for test in (few, all_texts, passed)]
+    tests = (few, all_texts, passed, Exchangeability(20, 0.004, None, 0.0, None))
+    said = [basis_sentences([Basis("", reason="they differ", test=test)])[0] for test in tests]
     assert "no verdict, since they differ; more of them are outside the calibrated domain" in said[0].text
     assert "; most telling: digits 90% (benchmark 1%): judge texts of one kind" in said[0].text
     assert "; a classifier distinguishes the two with AUC 0.93: judge" in said[1].text
     assert said[2] == Finding("WARNING: no verdict, since they differ", AGAINST)
+    assert "more of them are outside the calibrated domain than chance explains" in said[3].text
     assert all(sentence.sign is AGAINST for sentence in said)
 
 

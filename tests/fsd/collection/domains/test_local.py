@@ -1,4 +1,3 @@
-import json
 from datetime import date
 
 import pytest
@@ -6,13 +5,9 @@ import pytest
 from fsd.collection.domains import local
 from fsd.collection.source import Journal, Window
 from fsd.errors import UsageError
+from tests.rows import write as rows
 
 AFTER = Window(after=date(2023, 2, 28))
-
-
-def rows(path, records):
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
-    return str(path)
 
 
 def publish(texts, service, folder):

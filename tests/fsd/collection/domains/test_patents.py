@@ -1,4 +1,3 @@
-import json
 import sys
 from datetime import date
 from random import Random
@@ -8,14 +7,10 @@ import pytest
 from fsd.collection.domains import patents
 from fsd.collection.source import Journal, Window
 from fsd.errors import UsageError
+from tests.rows import write as rows
 
 AFTER = Window(after=date(2023, 2, 28))
 CHINESE = "[0001] 本发明涉及一种<b>电池</b>的制造方法，属于新能源技术领域。\n\n【0002】　　现有的电池寿命较短。"
-
-
-def rows(path, records):
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
-    return str(path)
 
 
 def patent(text, number, day="2023-05-01"):
