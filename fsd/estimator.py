@@ -1,7 +1,8 @@
 """Fine-tuned Score Deviation as an estimator after scikit-learn's conventions."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -10,7 +11,7 @@ from sklearn.utils import ClassifierTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from fsd.config import AdapterConfig
-from fsd.errors import UsageError
+from fsd.errors import UsageError, one_of
 from fsd.token_stats import FloatArray
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Scores texts by their Fine-tuned Score Deviation: higher means more likely a member of the pretraining data.
 
-    It can be cloned, pickled, put at the end of a pipeline, and selected by `cross_val_score` and `GridSearchCV`. These
+    It can be cloned, pickled, put at the end of a pipeline, and selected by `cross_val_score` and `GridSearchCV`, also
+    over settings of the training such as `training__epochs`. These
     fine-tune on the non-members of the training folds alone, and rank the texts of the test fold. Split by `GroupKFold`
     where texts are related, and ask for no training scores: a text of `fit` is never scored. scikit-learn's checks of
     arrays of numbers do not apply, as the input is texts.
@@ -70,6 +72,31 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         tags.estimator_type = "classifier"
         tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings; of a deep look also those of the training, `training__epochs`, which a search can set."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep:
+            # What is none is refused by `fit`, as scikit-learn wants it.
+            training = self.training if isinstance(self.training, AdapterConfig) else AdapterConfig()
+            for name, value in vars(training).items():
+                params[f"training__{name}"] = value
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set settings by the names of `get_params`."""
+        # Its own would ask the training, which is None or a dataclass, for a method of that name.
+        nested = {}
+        for name in list(params):
+            if name.startswith("training__"):
+                nested[name] = params.pop(name)
+        super().set_params(**params)
+        for name, value in nested.items():
+            if name not in self.get_params():
+                raise UsageError(one_of("setting", self.get_params(), name))
+            # A copy: another estimator may have the same.
+            self.training = replace(self.training or AdapterConfig(), **{name.removeprefix("training__"): value})
+        return self
 
     def fit(self, X: "Texts", y: "Iterable[object] | None" = None) -> Self:  # noqa: N803 - scikit-learn's names
         """Fine-tune on texts that the model cannot have seen.

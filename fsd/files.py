@@ -76,7 +76,8 @@ def read_text(path: str | Path, must: str = "", *, largest: int = LARGEST) -> st
     try:
         text = read_bytes(path, must, largest=largest).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{must}; it is not") from error
+        # As documents of Word and books in EPUB are, which are packed.
+        raise UsageError(f"{must}; it is not: save it as plain text in UTF-8") from error
     # Valid UTF-8, but of no text.
     if "\0" in text:
         raise UsageError(f"{must}; it has NUL bytes, as UTF-16 has")

@@ -32,13 +32,13 @@ from fsd.token_stats import as_prompt
 if TYPE_CHECKING:
     import pandas as pd
     from datasets import Dataset
-    from matplotlib.figure import Figure
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from detectors import Detector
     from fsd.evaluation.rows import Evaluation
     from fsd.models.language_model import LanguageModel
+    from fsd.reporting.figures import Figures
     from fsd.scoring.model import Model as OpenedModel
     from fsd.scoring.plan import ScoringPlan
     from fsd.token_stats import Prompt
@@ -104,7 +104,7 @@ def score(
 def deviation(
     model: "Model",
     texts: "Texts",
-    unseen: "Texts",
+    unseen: "Texts" = (),
     detectors: "str | Sequence[str | Detector]" = "auto",
     *,
     training: AdapterConfig | None = None,
@@ -124,7 +124,7 @@ def deviation(
         texts: N ≥ 1 texts to score, none of them among the unseen ones, or a `pandas.DataFrame` or `datasets.Dataset`
             with a column `text`.
         unseen: texts that the model cannot have seen, e.g. published after its cutoff; it is fine-tuned on them. In a
-            table, none may have the label 1.
+            table, none may have the label 1. A model that has an adapter needs none.
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
         training: how the adapter is trained; by default as in the paper. None for a model that has an adapter.
@@ -138,8 +138,9 @@ def deviation(
         of a DataFrame.
 
     Raises:
-        UsageError: if the model cannot be loaded or trained, its own adapter has no effect or changes the base, a text
-            is among the unseen ones, or a detector given by name cannot be computed.
+        UsageError: if the model cannot be loaded or trained, has neither an adapter nor unseen texts, its own adapter
+            has no effect or changes the base, a text is among the unseen ones, or a detector given by name cannot be
+            computed.
     """
     from fsd.models.adapters import detach
     from fsd.models.finetuning import finetune
@@ -156,6 +157,8 @@ def deviation(
                 "another one, give its base, model.unload(), or model.merge_and_unload() where the adapter is part of "
                 "the model"
             )
+        if not is_tuned and not to_train:
+            raise UsageError("unseen must have texts to fine-tune on, as the model has no adapter; got none")
         plan, language_model = prepare(
             model, strings, to_train, detectors, STATES, adapter=adapter, shots=shots, seed=seed
         )
@@ -271,7 +274,7 @@ def evaluate(
     return Evaluation(evaluate(scores, members, groups, resamples=resamples, seed=seed))
 
 
-def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "tuple[Figure, Figure]":
+def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "Figures":
     """Draw ROC curves, and the distributions of the scores of members and non-members, of every detector.
 
     Args:
@@ -279,7 +282,8 @@ def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "tuple[Fig
         labels: N labels; True for a member. Or a table with a column `label`. They are joined as by `evaluate`.
 
     Returns:
-        Two matplotlib figures: ROC curves with a panel per detector, and distributions with one per detector and state.
+        Two matplotlib figures, `roc` with a panel per detector, and `distributions` with one per detector and state. A
+        notebook shows both.
     """
     from fsd.reporting import figures
     from fsd.scores import BASE, FSD, columns_of, of_state
@@ -288,7 +292,8 @@ def plot(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> "tuple[Fig
     columns = columns_of(scores)
     base = of_state(columns, BASE)
     deviations = of_state(columns, FSD)
-    return figures.roc(members, base, deviations), figures.score_distributions(members, base, deviations)
+    distributions = figures.score_distributions(members, base, deviations)
+    return figures.Figures(figures.roc(members, base, deviations), distributions)
 
 
 def _members(scores: "pd.DataFrame", labels: "Sequence[bool] | Table") -> list[bool]:

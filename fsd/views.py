@@ -396,7 +396,7 @@ class Detector:
 
 _MISSING_READERS = {
     "base": "a chat API gives text alone, which samia and cdd take",
-    "unigram": "no unigram table is given",
+    "unigram": "no unigram table is given (--frequencies)",
 }
 
 

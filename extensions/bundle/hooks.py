@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fsd.api import UsageError
+
 Settings = Mapping[str, Any]
 """Flag, of a command or of what is asked of its answer → its value."""
 
 
 def check_protocol(command: str, settings: Settings, asked: Settings) -> None:
-    """Write the protocol of a dry run, or refuse a run that is not of its protocol, if one is asked for."""
+    """Refuse conditions on several answers; write the protocol of a dry run, or refuse a run that is not of its own."""
+    for several in ("models", "files"):
+        count = len(set(settings.get(several) or ()))
+        if command == "contamination" and asked.get("fail_if") and count > 1:
+            raise UsageError(f"fail-if must be asked of one model and one data set; got {count} {several}")
     # A command whose answer is no evidence has no such flag.
     path = asked.get("protocol")
     if path:

@@ -46,8 +46,11 @@ def prepare(config: MakeConfig) -> Job:
 
 def run(config: MakeConfig, sealed: Sealed, published: Mapping[str, str]) -> None:
     """Write the folder, and print what to do with it."""
-    files.write(Path(config.out), sealed, published)
-    notes = [f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test"]
+    made = files.write(Path(config.out), sealed, published)
+    notes = [
+        f"publish {files.PUBLISHED} and {files.COMMITMENT}; keep {files.SEALED} secret until the test",
+        f"the line of {files.COMMITMENT}, to publish where it is dated: sha256 {made.sha256}",
+    ]
     if config.seed:
         notes.append("the seed was chosen by you: whoever guesses it knows which variants are published")
     if config.kind != "paraphrase":

@@ -7,7 +7,7 @@ PLUG = Plug(
         "compare": Command(
             "research and preparation",
             "extensions.compare.command",
-            "mean and interval of every score over seeds and runs",
+            "which run is better, and by how much? means over seeds",
         )
     }
 )

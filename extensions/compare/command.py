@@ -1,5 +1,7 @@
-"""Do runs agree? Mean and interval of every score over seeds and runs, as a table and a run of its own.
+"""Which run is better, and by how much? Differences paired by texts, and means over seeds, as a table and a run.
 
+Runs that differ in nothing but the seed are one line, their mean; runs of other settings are compared with the one that
+is best on validation, text by text. Runs of other models or texts are refused: such a difference would be theirs.
 Each run is an id, as `fsd run` prints it, or a registered version, models:/NAME/VERSION.
 
 Examples:
@@ -7,26 +9,43 @@ Examples:
     fsd compare models:/fsd-arxiv/1 models:/fsd-arxiv/2 --out compared.csv
 """
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from tyro.conf import Positional, arg
 
-from fsd.api import OptionalPath, UsageError
+from fsd.api import AGAINST, FOR, Finding, OptionalPath, UsageError
 from pipelines.api import Job, check_table_path, command, deliver, names, tracked_run, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fsd.api import Report
+    from fsd.api import Estimate, Report
 
-AUCS = {"base_auc": "Base AUC", "fsd_auc": "FSD AUC"}
-DIFFERENCES = {"gain": "Gain", "placebo_lead": "Above control"}
+AUCS = {"fsd_auc": "FSD AUC", "base_auc": "Base AUC"}
+DIFFERENCES = {
+    "fsd_against": "FSD against best",
+    "gain": "Gain",
+    "placebo_lead": "Above control",
+    "base_against": "Base against best",
+}
 MEASURES = AUCS | DIFFERENCES
-"""Columns of summary.csv that are compared, each with `_low` and `_high`, and their headings."""
+"""Columns that are compared, each with `_low` and `_high`, and their headings.
 
+They are of summary.csv, but for the differences from the best settings, which are paired by texts.
+"""
+REPEATED = ("seed", "device", "data", "audit_repeats")
+"""Settings in which repetitions differ; the texts are compared by their hashes."""
+MODEL = "base_fingerprint"
+"""Tag of the base model of a run."""
+
+SHARED = "the intervals cover the draws of the runs and those of the texts, which the runs share"
+ALIKE = "no score differs between the runs on validation: compare other seeds (--seed), methods or settings"
 TWO_ERRORS = 3.92
 """Width of a 95 % interval of a normal variable, in standard errors."""
 
@@ -36,9 +55,41 @@ class CompareConfig:
     """Runs, and where the table goes."""
 
     runs: Annotated[Positional[tuple[str, ...]], arg(metavar="RUN ...", help_behavior_hint="")]
-    """Ids of runs of `fsd run`, or registered versions: two or more, of the same texts or of others."""
+    """Ids of runs of `fsd run`, or registered versions: two or more, of the same model and texts."""
     out: OptionalPath = None
     """Output file of the table: .csv, .jsonl or .parquet."""
+
+
+class Compared(NamedTuple):
+    """A run: its settings and tags, its table with a row a detector, and the scores of the test texts."""
+
+    name: str
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
+    summary: "pd.DataFrame"
+    tested: "pd.DataFrame"
+
+    def settings(self, chosen: Sequence[str]) -> tuple[str, ...]:
+        """The values of these settings."""
+        return tuple(self.params.get(name, "–") for name in chosen)
+
+    @property
+    def texts(self) -> str:
+        """What the texts are: their hashes, else their names."""
+        told = self.tags.get("texts", "")
+        return " ".join(sorted(re.findall(r"sha256:\w+", told))) or told
+
+
+Runs = Sequence[tuple[str, Compared]]
+"""Runs with what tells each apart, in words."""
+
+
+class Choice(NamedTuple):
+    """What is best on validation: the score, of those that differ between the settings, and the settings."""
+
+    detector: str
+    state: str
+    settings: str
 
 
 def prepare(config: CompareConfig) -> Job:
@@ -48,125 +99,242 @@ def prepare(config: CompareConfig) -> Job:
         raise UsageError(f"runs must be two or more, each once; got {', '.join(config.runs) or 'none'}")
     # Before the runs are fetched, which may be on a server.
     check_table_path(config.out)
-    summaries = {name: summary_of(name) for name in config.runs}
-    compared_runs = names(list(summaries))
-    table = compared(summaries)
-    if table.empty:
+    runs = list(map(read_run, config.runs))
+    compared_runs = names(config.runs)
+    if not set(runs[0].summary.index).intersection(*(run.summary.index for run in runs)):
         raise UsageError(f"runs must share a detector; {compared_runs} have none in common")
-    return Job(
-        partial(run, config, table, list(summaries)),
-        {"runs": compared_runs},
-        writes=[config.out],
-        experiment="fsd-compare",
-    )
+    check_comparable(runs)
+    told = list(zip(settings_of(runs), runs, strict=True))
+    return Job(partial(run, config, told), {"runs": compared_runs}, writes=[config.out], experiment="fsd-compare")
 
 
-def summary_of(name: str) -> "pd.DataFrame":
-    """The table of a run, one row per detector."""
+def read_run(name: str) -> Compared:
+    """A run of `fsd run`, by its id or a version that it registered."""
     import pandas as pd
 
-    from fsd.api import tracking
+    from fsd.api import results, tracking
 
     version = tracking.version_info(name)
     # A version that was registered by hand may come from no run.
     if version and not version.run_id:
         raise UsageError(f"{name} must be a version that a run registered; it names none")
-    table = pd.read_csv(tracking.fetch_artifact(version.run_id if version else name, "summary.csv"))
+    run_id = version.run_id if version else name
+    summary = pd.read_csv(tracking.fetch_artifact(run_id, "summary.csv"))
     # Other commands, and older versions of this one, have other tables of that name.
-    missing = {"detector", "fsd_auc", "fsd_auc_low"} - set(table)
+    missing = {"detector", "fsd_auc", "fsd_auc_low"} - set(summary)
     if missing:
         raise UsageError(f"{name} must be a run of `fsd run`; its summary.csv has no {', '.join(sorted(missing))}")
-    return table.set_index("detector")
+    scores = pd.read_parquet(tracking.fetch_artifact(run_id, "scores.parquet")).query("split == 'test'")
+    kind = results.kinds_in(scores)
+    # As in the run's own numbers, later texts are no evidence where there are contemporaries.
+    if results.MEMBERSHIP.possible(kind):
+        scores = scores[results.MEMBERSHIP.among(kind)]
+    data = tracking.open_store().client.get_run(run_id).data
+    return Compared(name, data.params, data.tags, summary.set_index("detector"), scores)
 
 
-def compared(summaries: "Mapping[str, pd.DataFrame]") -> "pd.DataFrame":
-    """One row per detector and measure: number of runs, mean with its 95 % interval, deviation, least and most."""
+def check_comparable(runs: Sequence[Compared]) -> None:
+    """Refuse runs of several models or texts: a difference between them would be that of the models or texts."""
+    first, *others = runs
+    for other in others:
+        if other.texts != first.texts:
+            came = f"{first.name} is of {first.tags.get('texts')}, {other.name} of {other.tags.get('texts')}"
+            raise UsageError(f"runs must be of the same texts; {came}")
+        if other.tags.get(MODEL) != first.tags.get(MODEL):
+            came = f"{first.name} is of {first.tags.get('base_model')}, {other.name} of {other.tags.get('base_model')}"
+            raise UsageError(f"runs must be of one model; {came}")
+
+
+def settings_of(runs: Sequence[Compared]) -> list[str]:
+    """What tells each run apart, in the fewest settings: what comes with the method is not named."""
+    # The method first, with which others go.
+    every = ["method"]
+    for run in runs:
+        every += run.params
+    chosen: list[str] = []
+    parts = 1
+    for name in every:
+        apart = len({run.settings([*chosen, name]) for run in runs})
+        if name not in REPEATED and apart > parts:
+            chosen.append(name)
+            parts = apart
+    told = []
+    for run in runs:
+        pairs = map(" ".join, zip(chosen, run.settings(chosen), strict=True))
+        told.append(", ".join(pairs).removeprefix("method "))
+    return told
+
+
+def choose(table: "pd.DataFrame") -> Choice | None:
+    """What is best on validation, of the scores whose mean differs between the settings; None if none does."""
+    best = None
+    highest = 0.0
+    for state in ("fsd", "base"):
+        # Without validation texts there is no such column.
+        if f"{state}_validation_auc" not in table:
+            continue
+        means = table.groupby(["detector", "settings"], sort=False)[f"{state}_validation_auc"].mean().dropna()
+        for detector, of_detector in means.groupby("detector", sort=False):
+            if of_detector.nunique() > 1 and of_detector.max() > highest:
+                highest = of_detector.max()
+                best = Choice(str(detector), state, str(of_detector.droplevel(0).idxmax()))
+    return best
+
+
+def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
+    """How far each score of a run is above that of the best settings on the same texts, which pair them."""
+    import pandas as pd
+
+    from fsd.api import Bootstrap, columns_of, compare
+
+    references = {}
+    for settings, run in runs:
+        if settings == best:
+            references[tuple(run.tested["id"])] = columns_of(run.tested)
+    rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for settings, run in runs:
+        texts = run.tested
+        reference = references.get(tuple(texts["id"]))
+        if settings == best or not reference:
+            continue
+        bootstrap = Bootstrap.draw(texts["label"], texts["group"].tolist())
+        for score, column in columns_of(texts).items():
+            if score in reference:
+                (row,) = compare(bootstrap, {"": reference[score]}, {"": column}).values()
+                against = f"{score.state}_against"
+                numbers = {against: row.value, f"{against}_low": row.low, f"{against}_high": row.high}
+                rows[settings, run.name, score.detector] |= numbers
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def compared(table: "pd.DataFrame", runs: Runs) -> "pd.DataFrame":
+    """One row per settings, detector and measure: runs, mean with its 95 % interval, deviation, least and most."""
     import pandas as pd
 
     from fsd.api import interval
 
     rows = []
-    joined = pd.concat(summaries, names=["run"])
     # Base scores alone have no gain, and a run without a control no lead over it.
-    measures = [measure for measure in MEASURES if measure in joined]
-    for detector, of_detector in joined.groupby("detector", sort=False):
+    measures = table.columns.intersection(list(MEASURES))
+    counts = Counter(map(itemgetter(0), runs))
+    for (settings, detector), of_detector in table.groupby(["settings", "detector"], sort=False):
         for measure in measures:
             estimates = of_detector[[measure, f"{measure}_low", f"{measure}_high"]].dropna()
-            if len(estimates) < 2:
+            # What a single one of several runs has is no mean.
+            if len(estimates) < min(counts[str(settings)], 2):
                 continue
             values, low, high = estimates.to_numpy().T
-            # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
-            of_texts = float((high - low).mean()) / TWO_ERRORS
-            # Student's interval of two runs is wide, and no AUC is above 1.
-            least = 0 if measure in AUCS else -1
-            ends = interval(values, of_texts, within=(least, 1))
-            spread = (values.std(ddof=1), values.min(), values.max())
-            rows.append((detector, measure, len(values), values.mean(), *ends, *spread))
-    return pd.DataFrame(rows, columns=["detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"])
+            ends = (low[0], high[0])
+            if len(values) > 1:
+                # The runs may be of the same texts: what these add to the error is not divided by the number of runs.
+                of_texts = float((high - low).mean()) / TWO_ERRORS
+                # Student's interval of two runs is wide, and no AUC is above 1.
+                ends = interval(values, of_texts, within=(-1 if measure in DIFFERENCES else 0, 1))
+            spread = (estimates[measure].std(), values.min(), values.max())
+            rows.append((settings, detector, measure, len(values), values.mean(), *ends, *spread))
+    columns = ["settings", "detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def run(config: CompareConfig, table: "pd.DataFrame", names: Sequence[str]) -> None:
-    """Write, track and print."""
+def run(config: CompareConfig, runs: Runs) -> None:
+    """Compare, write, track and print."""
+    import pandas as pd
+
+    tables = {}
+    for settings, run in runs:
+        tables[settings, run.name] = run.summary
+    numbers = pd.concat(tables, names=["settings", "run"])
+    choice = choose(numbers)
+    if choice:
+        against = differences_in(runs, choice.settings)
+        numbers = pd.concat([numbers, against.reindex(numbers.index)], axis=1)
+    table = compared(numbers, runs)
     write_table(table, config.out)
     with tracked_run(
-        config, "fsd-compare", f"{len(names)} runs", tags={"task": "compare", "from": ",".join(names)}
+        config, "fsd-compare", f"{len(runs)} runs", tags={"task": "compare", "from": ",".join(config.runs)}
     ) as tracked:
-        deliver(partial(report, table, names, config), tracked)
+        deliver(partial(report, table, choice, config), tracked)
 
 
-def report(table: "pd.DataFrame", names: Sequence[str], config: CompareConfig) -> "Report":
-    """One line per detector, the best mean first."""
-    from fsd.api import AGAINST, FOR, Column, Estimate, Finding, Report, Section, Table, shortened
+def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) -> "Report":
+    """Which settings are better by how much, and one line per detector and settings, the best first."""
+    import pandas as pd
 
-    metrics = {}
+    from fsd.api import Estimate, Report, Section, plain, shortened
+
+    found = {}
     cells = {}
-    means = list(map(Estimate, table["value"], table["low"], table["high"]))
-    for mean, row in zip(means, table.to_dict("records"), strict=True):
-        metrics[f"{row['measure']}/{row['detector']}"] = mean.value
-        estimate = mean.signed if row["measure"] in DIFFERENCES else mean
-        cells[row["detector"], row["measure"]] = f"{estimate} ± {shortened(row['sd'])}"
-
-    def cell(detector: str, measure: str) -> str:
-        # A run without a control has no lead over it.
-        return cells.get((detector, measure), "–")
-
-    # Chosen among AUCs alone: a gain has another scale.
+    metrics = {}
+    for settings, detector, measure, runs, *estimate, sd, _, _ in table.to_numpy().tolist():
+        key = (detector, settings, measure)
+        found[key] = Estimate(*estimate)
+        cells[key] = found[key].signed if measure in DIFFERENCES else str(found[key])
+        if runs > 1:
+            cells[key] += f" ± {shortened(sd)}"
+        # MLflow refuses other signs in a name, such as commas.
+        suffix = re.sub(r"[^\w.: -]", "_", f".{settings}").rstrip(".")
+        metrics[f"{measure}/{detector}{suffix}"] = found[key].value
+    # Chosen among AUCs alone: a gain has another scale. A detector stands where its best AUC does.
     aucs = table[table["measure"].isin(list(AUCS))].sort_values("value", ascending=False, kind="stable")
-    best = aucs.to_dict("records")[0]
-    mean = means[aucs.index[0]]
-    columns = [Column(heading, partial(cell, measure=measure)) for measure, heading in MEASURES.items()]
-    columns.insert(0, Column("Detector", str))
-    # A detector has two AUCs, and its line stands where the better one does.
-    detectors = aucs["detector"].unique().tolist()
-    runs = Table(
-        detectors,
-        columns,
-        caption="Mean over the runs with its 95 % interval, ± the standard deviation of the runs.",
-        title=f"{len(names)} runs: mean [95 % CI] ± standard deviation",
-        name="compared",
-        frame=table,
-        marked=(0,),
-        kept=(0, 2, 3, 1),
-    )
-    result = f"{best['detector']} has the highest mean {AUCS[best['measure']]} of {len(names)} runs, {mean}"
-    covered = Finding(
-        "the intervals cover the draws of the runs and those of the texts, taken as shared by all runs", FOR
-    )
-    if not table["sd"].any():
-        covered = Finding(
-            "all numbers are equal: the runs are one computation, repeated; compare runs of other seeds (--seed)",
-            AGAINST,
-        )
+    order = aucs["detector"].tolist()
+    detector, settings, measure = aucs[["detector", "settings", "measure"]].iloc[0]
+    mean = found[detector, settings, measure]
+    score = f"{detector} {mean.short}"
+    findings = [Finding(f"{detector} has the highest mean {AUCS[measure]} of {len(config.runs)} runs, {mean}")]
+    if choice:
+        order.insert(0, choice.detector)
+        score = choice.settings
+        findings = differences(choice, found)
+    elif table["sd"].any():
+        findings.append(Finding(SHARED, FOR))
+    else:
+        findings.append(Finding(ALIKE, AGAINST))
+    grid = pd.Series(cells).unstack(sort=False).reindex(list(dict.fromkeys(order)), level=0)
+    # A run without a control has no lead over it.
+    grid = grid.reindex(columns=list(MEASURES)).dropna(axis=1, how="all").fillna("–")
+    about = ["Detector", "Settings"]
+    if not settings:
+        # Runs that differ in the seed alone have none to be named by.
+        about.pop()
+        grid = grid.droplevel(1)
+    headings = about + list(map(MEASURES.__getitem__, map(str, grid)))
+    lines = grid.reset_index().to_numpy().tolist()
+    title = f"{len(config.runs)} runs: mean [95 % CI] ± standard deviation"
+    words = range(len(about))
+    shown = plain(headings, lines, words=words, title=title, name="compared", frame=table, marked=(0,), kept=(0, 2, 1))
+    files = {"table": config.out} if config.out else {}
     return Report(
-        title="Do the runs agree?",
-        question="What is the mean of every score over these runs?",
-        findings=[Finding(result), covered],
-        sections=[Section("The runs compared", tables=[runs])],
-        facts=[("Runs", ", ".join(names))],
-        score=f"{best['detector']} {mean.short}",
+        title="Which run is better?",
+        question="What is every score in these runs, and by how much do they differ?",
+        findings=findings,
+        sections=[Section("The runs compared", tables=[shown])],
+        facts=[("Runs", ", ".join(config.runs))],
+        score=score,
         metrics=metrics,
-        files={"table": config.out} if config.out else {},
+        files=files,
     )
+
+
+def differences(choice: Choice, found: "Mapping[tuple[str, str, str], Estimate]") -> list[Finding]:
+    """Which settings are best, by how much, and what this rests on."""
+    from fsd.api import Score
+
+    detector, state, best = choice
+    words = [f"{best} is best on validation: {Score(detector, state).title()} {found[detector, best, f'{state}_auc']}"]
+    # In the order of the table.
+    for settings in dict.fromkeys(map(itemgetter(1), found)):
+        difference = found.get((detector, settings, f"{state}_against"))
+        if difference:
+            meaning = "no clear difference"
+            if difference.high < 0:
+                meaning = "lower"
+            elif difference.low > 0:
+                meaning = "higher"
+            words.append(f"{settings} {difference.signed}, {meaning}")
+        elif settings != best:
+            words.append(f"{settings} has other test texts, and no difference is given (use one --seed and --split)")
+    rests_on = Finding("differences are paired by the test texts; each interval is of one comparison", FOR)
+    return [Finding("; ".join(words)), rests_on]
 
 
 if __name__ == "__main__":

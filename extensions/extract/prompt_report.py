@@ -233,6 +233,8 @@ def headline(answer: Answer) -> str:
     )
     if len(answer.works) > 1:
         result += f", the most of {len(answer.works)} works"
+    if best.replies > 1 and best.hits:
+        result += f"; {answer.span} or more in {best.hits} of {best.replies} replies"
     if answer.guessed is None:
         return f"{result}; without control works (--control) this does not show how many of them can be guessed"
     count = len(answer.controls)
@@ -358,7 +360,7 @@ def _span_cells(work: str, span: Quoted) -> list[str]:
 def _commands(config: ExtractConfig, answer: Answer, run: str) -> list[str]:
     """What comes next: control works, or the bundle."""
     if not answer.controls:
-        return [config.with_control("OTHERS.jsonl")]
+        return [config.again_with("--control OTHERS.jsonl")]
     # What was found is worth keeping so that others can check it.
     if answer.passage:
         return [f"fsd bundle {run} --out evidence.zip"]

@@ -65,7 +65,7 @@ def _check(config: ExtractConfig) -> None:
     at_least(1, " token", **{"max-tokens": config.max_tokens})
     at_least(1, " word", prefix=config.prefix)
     at_least(SHORTEST, " words", span=config.span)
-    at_least(1, replies=config.replies)
+    at_least(1, replies=config.replies, places=config.places)
     Sampling(config.temperature, config.top_k).check()
     if config.replies > 1 and not config.temperature:
         raise UsageError(f"temperature must be above 0 for {config.replies} replies, or all are the same; got 0")
@@ -83,14 +83,14 @@ def written(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Entry]:
     asked = []
     for work in works:
         for question in questions:
-            prompt = question.about(work, config.prefix)
-            request = Request(prompt, config.max_tokens, seed=config.seed, continues=question.continues)
-            asked.append(Entry(work, question, request))
-            for number in range(1, config.replies):
-                # Another seed each, or all drawn replies would be the same.
-                seed = config.seed + number
-                drawn = replace(request, temperature=config.temperature, top_k=config.top_k, seed=seed)
-                asked.append(Entry(work, question, drawn))
+            for prompt in question.about(work, config):
+                request = Request(prompt, config.max_tokens, seed=config.seed, continues=question.continues)
+                asked.append(Entry(work, question, request))
+                for number in range(1, config.replies):
+                    # Another seed each, or all drawn replies would be the same.
+                    seed = config.seed + number
+                    drawn = replace(request, temperature=config.temperature, top_k=config.top_k, seed=seed)
+                    asked.append(Entry(work, question, drawn))
     return asked
 
 

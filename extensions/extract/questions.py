@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from string import Formatter
 
-from extensions.extract.returned import beginning, words_of
+from extensions.extract.returned import excerpts, words_of
 from extensions.extract.settings import ExtractConfig
 from fsd.api import TABLES, UsageError, document, quoted, read_rows, read_text, refusing
 
@@ -88,13 +88,16 @@ class Question:
         """Whether it ends in the opening, so that the reply goes on where the text breaks off."""
         return self.template.rstrip().endswith("{" + OPENING + "}")
 
-    def about(self, work: AskedWork, opening: int) -> str:
-        """The prompt for a work, with that many of its words as the opening."""
+    def about(self, work: AskedWork, config: ExtractConfig) -> list[str]:
+        """The prompts for a work: one, or where words of the work are given, one for each of its places."""
         # Words of a long work are found one by one, which takes time where nobody asks for them.
-        cells = {TITLE: work.title, AUTHOR: work.author}
+        openings = [""]
         if OPENING in self.fields:
-            cells[OPENING] = beginning(work.text, opening)
-        return self.template.format_map(cells)
+            # What an earlier reply goes on with is not asked for again.
+            apart = config.prefix + config.max_tokens
+            openings = excerpts(work.text, config.prefix, config.places, apart)
+        about = {TITLE: work.title, AUTHOR: work.author}
+        return [self.template.format_map(about | {OPENING: opening}) for opening in openings]
 
 
 def questions_for(config: ExtractConfig, works: Sequence[AskedWork]) -> list[Question]:

@@ -77,7 +77,9 @@ def report(extractions: Extractions, model: Model, config: ExtractConfig) -> Rep
     if controls:
         control = shares[1]
     else:
-        commands.append(config.with_control("OTHER.txt"))
+        commands.append(config.again_with("--control OTHER.txt"))
+    if model.local and model.local.chats.has_template:
+        commands.append(config.again_with("--prompts opening"))
     highest = math.exp(float(work.log_p.max()))
     return Report(
         title="Was it in the training data? Extraction",

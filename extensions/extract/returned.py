@@ -90,14 +90,22 @@ def pieces(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     return words, places
 
 
-def beginning(text: str, count: int) -> str:
-    """A text up to its word number `count`, as it is written; the whole of a shorter one."""
-    if not count:
-        return ""
-    _, places = pieces(text)
-    if len(places) <= count:
-        return text
-    return text[: places[count - 1][1]]
+def excerpts(text: str, count: int, places: int, apart: int) -> list[str]:
+    """`count` words from each of evenly spread places of a text, the beginning first, as they are written.
+
+    There are as many places as asked for, or fewer, so that they are `apart` words; the whole of a shorter text.
+    """
+    _, words = pieces(text)
+    if len(words) <= count:
+        return [text]
+    number = max(1, min(places, len(words) // apart))
+    given = []
+    for place in range(number):
+        first = place * len(words) // number
+        # What stands before the first word is a part of the beginning.
+        begin = words[first][0] if place else 0
+        given.append(text[begin : words[first + count - 1][1]])
+    return given
 
 
 def common_spans(reply: Words, work: Words, n: int) -> list[Span]:
@@ -192,6 +200,8 @@ class Returned:
     replies: int
     empty: int
     """Replies without a word."""
+    hits: int
+    """Replies with a whole span, of what stands in no control work."""
     longest: int
     """Most words in a row, of what stands in no control work."""
     words: int
@@ -214,12 +224,14 @@ def returned(
     spans: list[Quoted] = []
     longest = 0
     empty = 0
+    hits = 0
     covered = 0
     chances = []
     for exchange in exchanges:
         reply = _Reply(exchange, work, n, controls)
         longest = max(longest, reply.longest)
         empty += not reply.words.words
+        hits += reply.longest >= n
         covered += reply.covered
         chances.append(reply.chance)
         spans += reply.quoted
@@ -228,7 +240,7 @@ def returned(
     chance = None
     if controls:
         chance = max(chances, default=0)
-    return Returned(name, control, len(work.words), len(exchanges), empty, longest, covered, chance, spans)
+    return Returned(name, control, len(work.words), len(exchanges), empty, hits, longest, covered, chance, spans)
 
 
 class _Reply:
@@ -311,16 +323,17 @@ def p_values(works: Sequence[Returned]) -> dict[str, float]:
 def _rank(work: Returned, controls: Sequence[Returned]) -> float:
     """p-value of a work by its rank among controls that are as long as windows of it, corrected for their number.
 
-    A longer work has more places where chance may return something: as many as it has windows of a control's length.
-    Longer windows are fewer, and so are the controls as long: the length is that which allows the smallest p-value.
+    A longer work has more places where chance may return something: as many as it has windows of a control's length,
+    and groups of as many replies as about a control. Longer windows are fewer, and so are the controls as long: the
+    length is that which allows the smallest p-value.
     """
-
-    def windows(length: int) -> float:
-        return max(1.0, ABOUT * work.size / length)
-
-    def as_long(length: int) -> list[float]:
-        return [float(control.longest) for control in controls if control.size >= length]
-
-    lengths = sorted({max(1, control.size) for control in controls})
-    best = min(lengths, key=lambda length: windows(length) / (1 + len(as_long(length))))
-    return min(1.0, windows(best) * rank_among(work.longest, as_long(best)))
+    ranks: dict[float, float] = {}
+    for length in sorted({max(1, control.size) for control in controls}):
+        as_long = [control for control in controls if max(1, control.size) >= length]
+        windows = max(1.0, ABOUT * work.size / length)
+        groups = max(1.0, work.replies / min(control.replies for control in as_long))
+        chances = windows * groups
+        # By what the controls allow, not by what came back.
+        longest = [float(control.longest) for control in as_long]
+        ranks.setdefault(chances / (1 + len(as_long)), chances * rank_among(work.longest, longest))
+    return min(1.0, ranks[min(ranks)])

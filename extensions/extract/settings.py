@@ -41,7 +41,9 @@ class ExtractConfig(ExaminedConfig):
     top_k: OptionalInt = None
     """Number of most probable tokens that the third way of sampling draws from. Default: all."""
     prompts: Prompts = ()
-    """Ask the model for the work, by its title or its opening words, and look for the work in the replies."""
+    """Ask for the work as a chat is asked, by its title or some of its words, and look for it in the replies."""
+    places: int = 10
+    """Places of a work from which words are given to continue, evenly spread, the beginning first; as many as fit."""
     questions: OptionalPath = None
     """File of your own prompts, one a line, with {title}, {author} and {opening} in place of what differs."""
     title: OptionalName = None
@@ -72,7 +74,7 @@ class ExtractConfig(ExaminedConfig):
         """The work in question and its controls."""
         return [self.book, *self.control]
 
-    def with_control(self, name: str) -> str:
-        """The same command with control works."""
+    def again_with(self, flags: str) -> str:
+        """The same command with further flags."""
         # Other prompts or another address would be another comparison.
-        return f"{again('extract', [self.book], self, ExtractConfig(self.book))} --control {name}"
+        return f"{again('extract', [self.book], self, ExtractConfig(self.book))} {flags}"

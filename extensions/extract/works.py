@@ -25,7 +25,7 @@ CONTROLS = 40
 """Texts that it is not trained on."""
 COPIES = 100
 """How often it sees the former."""
-OF_PROMPTS = ("title", "author", "span", "max_tokens", "replies", "plain", "seed")
+OF_PROMPTS = ("title", "author", "places", "span", "max_tokens", "replies", "plain", "seed")
 """Settings of prompts, which have no effect on passages."""
 
 
@@ -79,7 +79,10 @@ def _check(config: ExtractConfig) -> None:
             raise UsageError(f"{name.replace('_', '-')} must come with --prompts or --questions; there are none")
     at_least(1, " token", prefix=config.prefix, suffix=config.suffix, stride=config.stride)
     if config.model.by_api and config.api.tokenizer is None:
-        raise UsageError("tokenizer must be given with an API, to cut the passages by tokens; got none")
+        raise UsageError(
+            "tokenizer must be given with an API, to cut the passages by tokens; got none; a chat is asked by "
+            "--prompts opening"
+        )
 
 
 def _samplings(config: ExtractConfig) -> "list[Sampling]":

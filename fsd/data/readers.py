@@ -564,8 +564,8 @@ def check_template(what: str, name: str) -> None:
 def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
     r"""The template with the cells of a row in place of its columns; \n is a line break.
 
-    A number stands as it is written, an empty cell for nothing. UsageError for a column that the row does not have, or
-    that holds neither text nor a number; RowError where all cells are empty.
+    A number stands as it is written, a list of texts with blanks between them, an empty cell for nothing. UsageError
+    for a column that the row does not have, or that holds anything else; RowError where all cells are empty.
     """
     cells = {}
     for name in PLACE.findall(template):
@@ -575,6 +575,9 @@ def join_columns(template: str, row: Row, field: str, origin_url: str) -> str:
                 f"columns are {_names(row)}"
             )
         cell = row[name]
+        if isinstance(cell, list) and all(isinstance(part, str) for part in cell):
+            # As the choices of a question.
+            cell = " ".join(cell)
         if layouts.is_empty(cell):
             # As the input of most rows of Alpaca.
             cells[name] = ""

@@ -513,7 +513,8 @@ class Answer:
     def metrics(self) -> dict[str, float]:
         """The numbers under the names that all runs share, with the few by which runs are compared first."""
         results = self.results
-        numbers = {"auc": results.auc, "blind": self.blind, "lead": results.lead, "tpr5": self.found}
+        numbers = {"auc": results.auc, "blind": self.blind, "control": self.of_control, "tpr5": self.found}
+        numbers["lead"] = results.lead
         numbers["gain"] = results.number(Score(results.headline.detector, ""), "auc_gain")
         numbers["fsd_over_base"] = results.gain and results.gain.estimate
         headline = {}

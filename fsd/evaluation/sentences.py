@@ -28,7 +28,7 @@ def headline(answer: Answer) -> str:
 
 
 def description(answer: Answer) -> str:
-    """The headline, the answer and what would change it, in Markdown."""
+    """The headline, the answer and what would change it."""
     verdict, change = answer.judgement
     return f"{headline(answer)}\n\n{verdict}. The answer would be changed by {change}."
 

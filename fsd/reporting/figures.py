@@ -6,9 +6,10 @@ palettes, Okabe and Ito's and Paul Tol's muted one, are safe for colour-blind re
 
 import io
 import math
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -56,10 +57,23 @@ Series = Mapping[str, Mapping[str, Estimate]]
 Panels = Mapping[str, Series]
 
 
-def png(figure: Figure) -> bytes:
+class Figures(NamedTuple):
+    """ROC curves and distributions of scores, which a notebook shows."""
+
+    roc: Figure
+    distributions: Figure
+
+    def _repr_html_(self) -> str:
+        page = ""
+        for figure in self:
+            page += f'<img src="data:image/png;base64,{b64encode(png(figure, dpi=72)).decode("ascii")}">'
+        return page
+
+
+def png(figure: Figure, dpi: int = 110) -> bytes:
     """The figure as a PNG file."""
     target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=110)
+    figure.savefig(target, format="png", dpi=dpi)
     return target.getvalue()
 
 

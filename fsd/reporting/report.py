@@ -185,7 +185,7 @@ class Report:
     changes: Sentences = ()
     headline: str = ""  # the result in one line; by default the first of the findings
     score: str = ""  # the best score in a few characters, part of the run's name
-    description: str = ""  # Markdown for the page of the run; by default the first findings
+    description: str = ""  # for the page of the run; by default the first findings
     metrics: Mapping[str, float] = field(default_factory=dict)
     numbers: Mapping[str, float | None] = field(default_factory=dict)  # of the answer, by the names of a gate
     artifacts: Mapping[str, Any] = field(default_factory=dict)  # further files: bytes, text, a table, or JSON

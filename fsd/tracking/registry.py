@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fsd.errors import without_credentials
 from fsd.files import CHECKSUMS, checksum_lines, digest
-from fsd.tracking.runs import NOTE, PACKAGE, Run, Tags
+from fsd.tracking.runs import NOTE, PACKAGE, Run, Tags, shown
 from fsd.tracking.store import Store, load_mlflow, quiet
 
 CHAMPION = "champion"
@@ -102,7 +102,7 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
 
     Adapter and files become artifacts of the run, and a pyfunc model that MLflow can serve by `code`. The version
     becomes `champion` as `move_champion` says by its tags, unless it is `barred` for that reason. Of equal ones, by
-    their files or by `once`, there is one. Description and card are Markdown; `rows` are of the kind to be judged.
+    their files or by `once`, there is one. The card is Markdown; `rows` are of the kind to be judged.
     """
     contents = {}
     for file, content in files.items():
@@ -162,6 +162,7 @@ def _describe(run: Run, version: Version, model_id: str, description: str) -> No
     from mlflow.entities import Metric
 
     client = run.store.client
+    description = shown(description)
     registered = json.dumps([{"name": version.name, "version": str(version.number)}])
     client.set_logged_model_tags(model_id, {_VERSIONS: registered, NOTE: description or version.name})
     # Points of curves have steps; results have none.

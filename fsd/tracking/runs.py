@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -217,16 +218,22 @@ class Run:
         return digest
 
     def conclude(self, score: str, description: str) -> None:
-        """Put the best score, such as `loss .67`, before the name, and describe the result in Markdown."""
+        """Put the best score, such as `loss .67`, behind the name, and describe the result."""
         if score:
-            self.name = f"{score} · {self.name}"
-        self.set_tags({NOTE: description})
+            # MLflow cuts names in its table: what differs between runs stands first.
+            self.name = f"{self.name} · {score}"
+        self.set_tags({NOTE: shown(description)})
 
     def mark_repetition(self, version: str, *, renamed: bool) -> None:
         """Say that the run gave what a registered version holds already: by a tag, and in front of its name."""
         self.set_tags({"repeats": version})
         if renamed:
             self.name = f"again · {self.name}"
+
+
+def shown(text: str) -> str:
+    """Text as Markdown that shows it as it is: an interval before a bracket would be a link."""
+    return re.sub(r"[\[\]\\*`]|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
 
 
 @functools.cache

@@ -42,7 +42,7 @@ PROTOCOL = "protocol.json"
 
 
 def run_name(model: str, files: Sequence[str], method: str) -> str:
-    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score before it."""
+    """Name of a run: method, texts and model in few characters; `Run.conclude` puts the best score behind it."""
     parts = [method]
     if files:
         texts = Path(files[0]).stem
@@ -287,30 +287,31 @@ def _last_rows(
             rows.append(("page", places["page"]))
         else:
             commands.append("fsd ui")
+    about = []
     if version:
-        rows.append(("version", _version_text(version)))
+        about = _version_words(version)
         if report.rate:
             command = f"fsd detect FILE --adapter {shlex.quote(version.uri)}"
             if report.rate != FPR:
                 command += f" --fpr {report.rate:g}"
             commands.insert(0, command)
-    widest = max(map(len, ["next", *dict(rows)]))
+    widest = max(map(len, ["version", *dict(rows)]))
     room = shutil.get_terminal_size().columns - widest - 2
-    label = "next"
-    for line in packed(commands, room, " · "):
-        rows.append((label, line))
-        label = ""
+    for label, items, between in (("version", about, " "), ("next", commands, " · ")):
+        for line in packed(items, room, between):
+            # A further line has no label.
+            rows.append((label, line))
+            label = ""
     return rows
 
 
-def _version_text(version: Version) -> str:
+def _version_words(version: Version) -> list[str]:
+    """The version, its aliases, and whether it is of an earlier run."""
     meanings = {CHAMPION: f"{CHAMPION}: the best so far"}
-    about = [meanings.get(alias, alias) for alias in version.aliases]
+    words = [version.uri, *(f"({meanings.get(alias, alias)})" for alias in version.aliases)]
     if version.present:
-        about.append("equal to this run's: no new version")
-    if not about:
-        return version.uri
-    return f"{version.uri} ({'; '.join(about)})"
+        words.append("(equal to this run's: no new version)")
+    return words
 
 
 def _with_champion(report: "Report", stays: str) -> "Report":

@@ -21,7 +21,7 @@ def test_what_may_have_no_end_is_refused_at_once(tmp_path):
         ("zero", "it is no regular file"),
         (".", "is a directory"),
         ("large", "it has 4,294,967,297 bytes, more than 4,294,967,296"),
-        ("latin", "it is not"),
+        ("latin", "it is not: save it as plain text in UTF-8"),
         ("utf16", "it has NUL bytes, as UTF-16 has"),
         ("none", "no such file or directory"),
     ):

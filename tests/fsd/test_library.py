@@ -196,7 +196,23 @@ def test_an_evaluation_prints_one_row_per_detector_and_is_drawn():
     assert type(auc) is pd.DataFrame
     assert f"{auc['value'].item():.2f}".removeprefix("0") in repr(found).splitlines()[2]
     assert "<table" in found._repr_html_()
-    assert [len(figure.axes) for figure in fsd.plot(scores, labels)] == [3, 5]
+    figures = fsd.plot(scores, labels)
+    assert [len(figure.axes) for figure in figures] == [3, 5]
+    assert figures._repr_html_().count('<img src="data:image/png;base64,iVBOR') == 2
+
+
+def test_every_setting_of_the_estimator_is_reached_by_its_name():
+    given = AdapterConfig(rank=4)
+    detector = fsd.MembershipDetector(training=given)
+    params = detector.get_params()
+    assert {f"training__{name}" for name in vars(given)} | {"model", "detector", "seed", "training"} == set(params)
+    assert clone(detector).set_params(training__epochs=1, seed=7).training == AdapterConfig(rank=4, epochs=1)
+    assert given.epochs == 3
+    assert detector.set_params(training__epochs=2, training=None).training == AdapterConfig(epochs=2)
+    with pytest.raises(UsageError, match=r"must be one of .*; got 'training__epoch'; did you mean training__epochs"):
+        detector.set_params(training__epoch=1)
+    with pytest.raises(ValueError, match="Invalid parameter 'adapter'"):
+        detector.set_params(adapter__rank=1)
 
 
 def test_the_estimator_follows_the_conventions_of_scikit_learn(tiny, make_rows):
@@ -242,6 +258,9 @@ def test_the_estimator_scores_as_the_functions_do(tiny, make_rows):
     direct = fsd.deviation(str(tiny), test, unseen, ["loss"], training=training, seed=1)
     assert scores == pytest.approx(direct["loss.fsd"].to_numpy(), abs=1e-12)
     loaded = fsd.deviation(detector.model_.model, test, unseen, ["loss"])  # a PeftModel
+    assert fsd.deviation(detector.model_.model, test, detectors=["loss"]).equals(loaded)  # needs no unseen texts
+    with pytest.raises(UsageError, match="unseen must have texts to fine-tune on, as the model has no adapter"):
+        fsd.deviation(str(tiny), test)
     assert loaded["loss.fsd"].to_numpy() == pytest.approx(scores, abs=1e-5)
     base = AutoModelForCausalLM.from_pretrained(tiny)
     assert fsd.score(base, test, ["loss"])["loss.base"].to_numpy() == pytest.approx(direct["loss.base"], abs=1e-5)
@@ -526,6 +545,7 @@ def test_a_grid_search_chooses_the_better_detector_of_the_embedded_model():
         error_score="raise",
     )
     search.fit(texts, labels)
+    assert clone(search.best_estimator_).get_params()["training__epochs"] == 3
     means = search.cv_results_["mean_test_score"]
     assert means.min() > 0.55
     assert search.best_score_ == means.max() > 0.65

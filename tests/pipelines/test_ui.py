@@ -175,8 +175,11 @@ def test_the_server_answers_until_the_command_ends(served: Served) -> None:
 def test_the_pages_show_the_headline_within_1400_pixels(served: Served, browser: Browser, tmp_path: Path) -> None:
     """`SCREENS=docs/images` keeps the pictures, and `STORE=FOLDER` takes the runs of a folder with mlruns/."""
     run, experiment = served.run, served.page.partition("/experiments/")[2].partition("/")[0]
-    assert re.fullmatch(r"[\w ]+ \d?\.\d\d · \w+ s\d+ · .*", run.name)
-    auc, answer = f"{run.metrics['headline/auc']:.4f}".rstrip("0"), run.tags["mlflow.note.content"].split("\n")[0]
+    assert re.fullmatch(r"\w+ s\d+ · .* · [\w ]+ \d?\.\d\d", run.name)
+    auc, answer = (
+        f"{run.metrics['headline/auc']:.4f}".rstrip("0"),
+        re.sub(r"\\(.)", r"\1", run.tags["mlflow.note.content"].split("\n")[0]),
+    )
     model = next(one for one in served.client.search_logged_models([experiment]) if one.source_run_id == run.id)
     (version,) = json.loads(model.tags["mlflow.modelVersions"])
     learning, registered = "workflowType=machine_learning", f"v{version['version']}"

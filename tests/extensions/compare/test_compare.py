@@ -1,7 +1,7 @@
 """Runs compared: mean and interval over seeds, by hand, and what is refused."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,15 +16,25 @@ from fsd.errors import UsageError
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     monkeypatch.chdir(tmp_path)
 
-    def make(*tables: pd.DataFrame) -> list[str]:
+    def make(*tables: pd.DataFrame, scores: Sequence[pd.DataFrame] = (), told: Sequence[dict] = ()) -> list[str]:
         ids = []
-        for table in tables:
-            with tracking.run("fsd-x", "a run") as run:
+        for number, table in enumerate(tables):
+            params, tags = told[number] if told else ({}, {})
+            with tracking.run("fsd-x", "a run", params=params, tags=tags) as run:
                 run.log("summary.csv", table)
+                run.log("scores.parquet", scores[number] if scores else scored(number))
             ids.append(run.id)
         return ids
 
     return make
+
+
+def scored(number: int = 0, **columns: list[float]) -> pd.DataFrame:
+    """Twelve texts of a run, the first four for validation; members and others take turns."""
+    texts = pd.DataFrame({"id": [f"{number} {row}" for row in range(12)], "label": [1, 0] * 6})
+    texts["group"] = list(map(str, range(12)))
+    texts["split"] = ["validation"] * 4 + ["test"] * 8
+    return texts.assign(**columns)
 
 
 def summary(**values: float) -> pd.DataFrame:
@@ -71,3 +81,75 @@ def test_what_cannot_be_compared_is_refused(runs: Callable[..., list[str]]) -> N
         prepare(CompareConfig((other, another)))
     with pytest.raises(UsageError, match=r"must be a run of `fsd run`; its summary.csv has no fsd_auc"):
         prepare(CompareConfig((one, other)))
+
+
+SEPARATED = [3.0, 0, 4, 1, 4, 0, 5, 1, 6, 2, 7, 3]
+MIXED = [3.0, 1, 2, 4, 4, 0, 1, 5, 6, 2, 3, 7]
+METHODS = [({"method": name, "rank": rank, "seed": 42}, {}) for name, rank in (("ia3", 0), ("lora", 16))]
+
+
+def validated(auc: float) -> pd.DataFrame:
+    return summary(base_auc=0.5, fsd_auc=auc).assign(base_validation_auc=0.5, fsd_validation_auc=auc)
+
+
+def test_methods_are_compared_and_not_averaged(runs: Callable[..., list[str]], capsys: pytest.CaptureFixture) -> None:
+    """By hand: of 16 pairs of test texts 16 are in order with lora, 8 with ia3."""
+    scores = [scored(**{"loss.base": MIXED, "loss.fsd": column}) for column in (MIXED, SEPARATED)]
+    tables = [validated(auc) for auc in (0.5, 0.9)]
+    ids = runs(*tables, scores=scores, told=METHODS)
+    prepare(CompareConfig(tuple(ids), out="compared.csv")).run()
+
+    table = pd.read_csv("compared.csv").set_index(["settings", "measure"])
+    assert table.loc[("ia3", "fsd_auc"), "value"] == 0.5
+    assert table.loc[("lora", "fsd_auc"), "value"] == 0.9
+    assert ("lora", "fsd_against") not in table.index
+    assert table.loc[("ia3", "base_against"), ["value", "low", "high"]].tolist() == [0, 0, 0]  # the same scores
+    assert table.loc[("ia3", "fsd_against"), "value"] == -0.5
+    shown = capsys.readouterr().out
+    assert "lora is best on validation: loss FSD .90" in shown
+    assert "; ia3 -.50 [" in shown
+    assert "paired by the test texts" in shown
+
+
+def test_settings_are_named_by_what_tells_them_apart(runs: Callable[..., list[str]], capsys) -> None:
+    """Three seeds of one setting are one line; commas and paths are no part of a metric's name in MLflow."""
+    settings = [("lora", 0.001, 1), ("lora", 0.001, 2), ("lora", 0.002, 1), ("ia3", 0.001, 1)]
+    told = [
+        ({"method": method, "learning_rate": rate, "seed": seed, "rank": len(method), "reference_model": "./a"}, {})
+        for method, rate, seed in settings
+    ]
+    ids = runs(*map(validated, (0.6, 0.7, 0.8, 0.5)), scores=[scored(0, **{"loss.fsd": MIXED})] * 4, told=told)
+    prepare(CompareConfig(tuple(ids), out="compared.csv")).run()
+    table = pd.read_csv("compared.csv").query("measure == 'fsd_auc'").set_index("settings")
+    assert table["value"].round(3).to_dict() == {
+        "lora, learning_rate 0.001": 0.65,
+        "lora, learning_rate 0.002": 0.8,
+        "ia3, learning_rate 0.001": 0.5,
+    }
+    assert "ia3, learning_rate 0.001 +.00 [+.00, +.00], no clear difference" in capsys.readouterr().out
+    (run,) = tracking.find_runs("fsd-compare")
+    assert run.metrics["fsd_auc/loss.lora_ learning_rate 0.002"] == 0.8
+
+
+def test_runs_of_other_test_texts_have_no_difference(runs: Callable[..., list[str]], capsys) -> None:
+    scores = [scored(number, **{"loss.fsd": column}) for number, column in enumerate((MIXED, SEPARATED))]
+    prepare(CompareConfig(tuple(runs(validated(0.5), validated(0.9), scores=scores, told=METHODS)))).run()
+    assert "; ia3 has other test texts, and no difference is given" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ({"base_fingerprint": "b", "base_model": "other"}, r"must be of one model; .* is of one, .* of other"),
+        ({"texts": "b.jsonl sha256:2"}, r"must be of the same texts; .* is of a.jsonl .*:1, .* of b.jsonl .*:2"),
+        ({"texts": "folder/a.jsonl sha256:1"}, ""),
+    ],
+)
+def test_other_models_and_texts_are_no_draws(runs: Callable[..., list[str]], tags: dict, message: str) -> None:
+    same = {"base_fingerprint": "a", "base_model": "one", "texts": "a.jsonl sha256:1"}
+    config = CompareConfig(tuple(runs(*[summary(fsd_auc=0.5)] * 2, told=[({}, same), ({}, same | tags)])))
+    if not message:
+        assert prepare(config)
+        return
+    with pytest.raises(UsageError, match=message):
+        prepare(config)

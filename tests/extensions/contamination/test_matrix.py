@@ -171,3 +171,10 @@ def test_a_later_model_is_checked_before_the_first_is_computed(config, tiny: Pat
     job = matrix.prepare(replace(config, models=(str(tiny), "bad")))
     with pytest.raises(UsageError, match=message):
         job.check()
+
+
+def test_a_condition_on_several_answers_is_refused_before_the_work(config, run_command, capsys) -> None:
+    line = f"contamination a.jsonl b.jsonl --model {config.model.model} --fail-if 'p < .05'"
+    with pytest.raises(SystemExit):
+        run_command(line)
+    assert capsys.readouterr().err.endswith("fail-if must be asked of one model and one data set; got 2 files\n")

@@ -45,6 +45,13 @@ def test_a_run_has_passages_metrics_and_report(files: Path, tiny: Path, capsys: 
     assert "greedy" in shown.out
 
 
+def test_a_chat_is_told_how_it_can_be_asked(files: Path, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "t.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    model = ModelConfig(model=str(tiny), device="cpu", chat_template="t.jinja")
+    prepare(ExtractConfig("book.txt", ("control.txt",), model=model, prefix=10, suffix=10, stride=50)).run()
+    assert "--prompts opening" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_text_that_was_read_often_can_be_extracted() -> None:
     from fsd.config import Recipe

@@ -109,6 +109,30 @@ def test_a_model_that_returns_the_work_is_found_with_its_words(
     assert "42 requests, about" in printed.err
 
 
+def test_a_novel_is_asked_at_ten_places_and_counts_as_one_work(
+    works: list[str], chat: Callable, run_command: Callable
+) -> None:
+    """Its beginning is unknown, its last third comes back: one of twenty works, 1/20, as many as there are controls."""
+    novels = [" ".join(f"{word}{number}{place}" for place in range(4500) for word in "ab") for number in range(20)]
+    write(Path("novel.jsonl"), [{"text": novels[0], "title": "Novel"}])
+    write(Path("novels.jsonl"), [{"text": text, "title": f"Other {n}"} for n, text in enumerate(novels[1:])])
+    known = novels[0].split()[6000:]
+
+    def answer(prompt: str) -> str:
+        given = prompt.split()[-1]
+        return " ".join(known[known.index(given) + 1 :][:180]) if given in known else "I do not know it."
+
+    fake = chat(answer)
+    line = f"extract novel.jsonl --control novels.jsonl --model api:x --base-url {fake.url}/v1 --prompts opening"
+    plan = json.loads(run_command(f"{line} --dry-run --json"))["tables"]["plan"]
+    assert {"what": "requests", "value": 200} in plan
+    found = json.loads(run_command(f"{line} --json"))
+    assert len(fake.requests) == 200
+    begun = "api:x returned 180 words of Novel in a row; 8 or more in 3 of 10 replies; of the 19 control works"
+    assert found["headline"].startswith(f"{begun} at most 0: more than can be guessed")
+    assert found["tables"]["results"][0]["p"] == pytest.approx(1 / 20)
+
+
 def test_a_model_that_returns_nothing_is_not_distinguished(
     works: list[str], chat: Callable, run_command: Callable
 ) -> None:
@@ -135,7 +159,10 @@ def test_two_works_share_their_p_values_and_few_controls_allow_none(
     fake = chat(lambda prompt: f"So: {works[1]}" if prompt == "And how does Work 1 end?" else "I do not know.")
     line = f"extract two.jsonl --control others.jsonl --model api:x --base-url {fake.url}/v1 --questions mine.txt"
     answer = json.loads(run_command(f"{line} --json"))
-    assert " of Work 1 in a row, the most of 2 works; of the 5 control works at most " in answer["headline"]
+    assert (
+        " of Work 1 in a row, the most of 2 works; 8 or more in 1 of 2 replies; of the 5 control works"
+        in answer["headline"]
+    )
     assert answer["headline"].endswith(
         "more than of any, but these are too few or too short control works for a p-value"
     )
@@ -166,7 +193,7 @@ def test_a_base_model_is_asked_by_plain_text_and_its_transcript_is_bundled(
     works: list[str], tiny: Path, run_command: Callable
 ) -> None:
     line = f"extract book.txt --control others.jsonl --model {tiny} --device cpu --prompts opening --prefix 2"
-    answer = json.loads(run_command(f"{line} --max-tokens 8 --replies 2 --json"))
+    answer = json.loads(run_command(f"{line} --max-tokens 8 --replies 2 --places 1 --json"))
     assert "the model was asked by plain text: it has no chat template, or --plain left it out" in answer["notes"]
     transcript = answer["tables"]["transcript"]
     assert len(transcript) == 42

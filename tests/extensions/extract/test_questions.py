@@ -1,10 +1,11 @@
 """Prompts of works: the usual ones, those of a file, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from extensions.extract.questions import AskedWork, Question, check_works, questions_for, read_questions
+from extensions.extract.questions import AskedWork, Question, check_works, questions_for, read_book, read_questions
 from extensions.extract.settings import ExtractConfig
 from fsd.errors import UsageError
 
@@ -15,11 +16,15 @@ OTHER = AskedWork("other", "Red green blue yellow white black.", "Colours", cont
 def test_the_usual_prompts_are_the_same_for_works_and_controls() -> None:
     asked = ExtractConfig(prompts=("title", "opening", "title"), prefix=3, span=3)
     title, opening = questions_for(asked, [BOOK, OTHER])
-    assert title.about(BOOK, 3) == 'Please give me the text of "Numbers", word for word, from the beginning.'
-    assert opening.about(OTHER, 3) == "Continue this text: Red green blue"
+    assert title.about(BOOK, asked) == ['Please give me the text of "Numbers", word for word, from the beginning.']
+    assert opening.about(OTHER, asked) == ["Continue this text: Red green blue"]
     assert (title.continues, opening.continues) == (False, True)
     (with_author,) = questions_for(ExtractConfig(prompts=("title",), span=3), [BOOK])
-    assert '"Numbers" by A. Counter,' in with_author.about(BOOK, 3)
+    assert '"Numbers" by A. Counter,' in with_author.about(BOOK, asked)[0]
+    # Six words have room for three places of one word, and a reply of one.
+    places = opening.about(OTHER, replace(asked, prefix=1, max_tokens=1))
+    assert [line.rpartition(" ")[2] for line in places] == ["Red", "blue", "white"]
+    assert len(title.about(OTHER, replace(asked, prefix=1, max_tokens=1))) == 1
 
 
 def test_questions_of_a_file_are_asked_about_every_work(tmp_path: Path) -> None:
@@ -27,7 +32,7 @@ def test_questions_of_a_file_are_asked_about_every_work(tmp_path: Path) -> None:
     file.write_text('What follows "{opening}"?\n\n In {title} by {author}, {{who}} speaks?  \n')
     questions = read_questions(str(file))
     assert [question.name for question in questions] == ["mine.txt:1", "mine.txt:3"]
-    asked = [question.about(BOOK, 2) for question in questions]
+    asked = [prompt for question in questions for prompt in question.about(BOOK, ExtractConfig(prefix=2))]
     assert asked == ['What follows "One two"?', "In Numbers by A. Counter, {who} speaks?"]
     assert not questions[0].continues
 
@@ -49,6 +54,13 @@ def test_what_is_no_question_is_refused(line: str, message: str, tmp_path: Path)
     (tmp_path / "mine.txt").write_text(line)
     with pytest.raises(UsageError, match=message):
         read_questions(str(tmp_path / "mine.txt"))
+
+
+@pytest.mark.parametrize("name", ["book.docx", "BOOK.EPUB", "book.pdf"])
+def test_a_book_of_another_format_is_refused_with_the_remedy(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04\x14\x00\xff\xfe")
+    with pytest.raises(UsageError, match="text file in UTF-8; it is not: save it as plain text in UTF-8"):
+        read_book(str(tmp_path / name))
 
 
 def test_works_that_cannot_be_asked_for_are_refused() -> None:

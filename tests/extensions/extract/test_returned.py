@@ -12,8 +12,8 @@ from extensions.extract.returned import (
     Returned,
     Span,
     Words,
-    beginning,
     common_spans,
+    excerpts,
     longest_run,
     p_values,
     returned,
@@ -90,7 +90,7 @@ def test_a_gap_parts_a_span_and_no_word_fills_it() -> None:
 
 def test_what_the_prompt_gave_is_not_counted() -> None:
     work = words_of(WORK)
-    opening = Exchange("opening", f"Continue this text: {beginning(WORK, 6)}", WORK)
+    opening = Exchange("opening", f"Continue this text: {excerpts(WORK, 6, 1, 99)[0]}", WORK)
     # The opening is repeated, and then continued: its six words are the prompt's.
     assert returned("w", work, [opening], 5).longest == len(work.words) - 6
     title = Exchange("title", "Who wrote 'In April, and the clocks'?", "The poem 'In April, and the clocks' is lost.")
@@ -121,11 +121,20 @@ def test_scripts_without_spaces_are_compared_by_characters() -> None:
     assert (result.longest, result.spans[0].quotation) == (7, "春眠不觉晓, 处处")
 
 
-def test_the_beginning_of_a_text_is_as_it_is_written() -> None:
-    assert beginning(WORK, 7) == "It was a bright cold day in"
-    assert beginning(" — One,\n two", 2) == " — One,\n two"
-    assert beginning("春眠不觉晓", 2) == "春眠"
-    assert beginning("a b c", 0) == ""
+@pytest.mark.parametrize(
+    ("text", "count", "places", "given"),
+    [
+        (WORK, 7, 1, ["It was a bright cold day in"]),
+        (" — One,\n two", 2, 9, [" — One,\n two"]),
+        ("春眠不觉晓", 2, 1, ["春眠"]),
+        ("a b c", 5, 9, ["a b c"]),
+        (" a, b c. d e f g", 2, 3, [" a, b", "c. d", "e f"]),
+        (" a, b c. d e f g", 2, 9, [" a, b", "c. d", "e f"]),  # seven words have room for three places
+        (" a, b c. d e f g", 2, 2, [" a, b", "d e"]),
+    ],
+)
+def test_words_are_given_from_evenly_spread_places(text: str, count: int, places: int, given: list[str]) -> None:
+    assert excerpts(text, count, places, 2) == given
 
 
 def test_empty_replies_are_counted_and_have_nothing() -> None:
@@ -133,8 +142,14 @@ def test_empty_replies_are_counted_and_have_nothing() -> None:
     assert (result.empty, result.replies, result.longest, result.chance) == (2, 2, 0, 0)
 
 
+def test_replies_with_a_whole_span_are_counted() -> None:
+    replies = [Exchange("opening", "?", reply) for reply in (WORK, "It was a bright cold day", "It was a dog")]
+    result = returned("w", words_of(WORK), replies, 5)
+    assert (result.hits, result.replies, result.longest) == (2, 3, len(words_of(WORK).words))
+
+
 def of(name: str, longest: int, *, control: bool = False) -> Returned:
-    return Returned(name, control, 100, 1, 0, longest, 0, None)
+    return Returned(name, control, 100, 1, 0, 0, longest, 0, None)
 
 
 def test_p_values_are_ranks_corrected_for_the_number_of_works() -> None:
@@ -150,6 +165,8 @@ def test_a_work_longer_than_the_controls_has_more_places_for_chance() -> None:
     controls = [replace(of(f"c{number}", number % 4, control=True), size=100) for number in range(19)]
     for size, p in ((50, 1 / 20), (100, 1 / 20), (125, 1 / 20), (250, 2 / 20), (2500, 1.0)):
         assert p_values([replace(of("w", 9), size=size), *controls]) == {"w": pytest.approx(p)}
+    # Ten replies about the work have ten times the chances of one about each control.
+    assert p_values([replace(of("w", 9), replies=10), *controls]) == {"w": pytest.approx(10 / 20)}
     # A short control leaves the others as they are, and long ones count by themselves.
     assert p_values([of("w", 9), *controls, replace(controls[0], size=5)]) == {"w": 1 / 20}
     books = [replace(control, size=2000) for control in controls]

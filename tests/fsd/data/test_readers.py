@@ -118,13 +118,19 @@ def test_a_template_joins_columns(tmp_path):
     read = [(document.text, document.context) for document in read_files([numbers], columns, contexts=True)]
     assert read == [("x {b} 2", "p:"), ("y 2.5", "q:")]
     assert [passage.text for passage in TextStream([numbers], "{a}-{b}")] == ["x {b}-2", "y-2.5"]
+    lists = write(tmp_path / "c.jsonl", '{"q": "who?", "choices": ["me", "you"]}\n{"q": "why?", "choices": []}\n')
+    read = [document.text for document in read_files([lists], parse_columns("text={q} {choices}"))]
+    assert read == ["who? me you", "why? "]
     # a column whose own name has braces is that column
     braces = write(tmp_path / "b.csv", "{a},a\none,two\n")
     assert read_files([braces], parse_columns("text={a}"))[0].text == "one"
 
 
 def test_a_template_that_does_not_fit_the_file_is_refused(tmp_path):
-    rows = [{"question": "who?", "answer": "me", "choices": ["a"]}, {"question": "why?", "answer": " ", "choices": []}]
+    rows = [
+        {"question": "who?", "answer": "me", "choices": ["a", 1]},
+        {"question": "why?", "answer": " ", "choices": []},
+    ]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     missing = "a.jsonl:1: the template of text must name columns of the file; it has no 'reply'; columns are question, "
     with pytest.raises(UsageError, match=missing):

@@ -359,7 +359,7 @@ def test_the_headline_is_the_best_score_of_all_states():
     assert Finding(
         "loss FSD against the best base score: -.06 [-.10, -.02]; read base scores", AGAINST
     ) in sentences.signs(Answer(results))
-    named = {"auc": 0.76, "blind": 0.5, "fsd_over_base": -0.06, "lead": 0.2, "tpr5": 0.4}
+    named = {"auc": 0.76, "blind": 0.5, "control": 0.5, "fsd_over_base": -0.06, "lead": 0.2, "tpr5": 0.4}
     assert {f"headline/{name}": value for name, value in named.items()}.items() <= Answer(results).metrics().items()
     assert "The best score, “loss base score”, is higher" in sentences.in_words(Answer(results))[1]
 

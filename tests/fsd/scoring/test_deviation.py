@@ -325,7 +325,7 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "combined": "no reference model is given",
         "con_recall": "no prefix of non-member texts is given",
         "min_k_reference": "no reference model is given",
-        "dc_pdd": "no unigram table is given",
+        "dc_pdd": "no unigram table is given (--frequencies)",
         "gradient_norm": "no gradient can be computed: the model must be local, on one device and not quantized",
         "neighbour": "no neighbour model is given",
         "pac": "no copies with swapped words are given",

@@ -91,7 +91,7 @@ def test_the_end_of_a_run_names_run_page_and_report_and_its_configuration_runs_a
     assert shown[-6:-4] == ["• a note", ""]
     assert [line.split("  ")[0].strip() for line in shown[-4:]] == ["scores", "run", "report", "next"]
     assert shown[-3].endswith(stored.id)
-    assert stored.name == "loss .75 · by default"
+    assert stored.name == "by default · loss .75"
     monkeypatch.setattr(sys, "argv", ["fsd run", "--config", str(file)])
     assert read(Config, "")[0] == Config(3, ("a b", "c"))
 
