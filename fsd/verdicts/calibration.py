@@ -53,6 +53,10 @@ class NonMembers:
     families: tuple[int, ...]
     sources: Sources
 
+    def __post_init__(self) -> None:
+        if len({len(self.scores), len(self.families), len(self.sources)}) > 1:
+            raise UsageError("families and collections must be as many as scores")
+
     def __add__(self, more: "NonMembers") -> "NonMembers":
         return NonMembers(self.scores + more.scores, self.families + more.families, self.sources + more.sources)
 
@@ -97,6 +101,11 @@ class Calibration:
     test: NonMembers  # they calibrate
     validation: NonMembers  # they chose the score, and try the rate
     reference: Reference  # all non-members of the benchmark, for the domain check
+
+    def __post_init__(self) -> None:
+        reference = self.reference
+        if len({len(reference.texts), len(reference.families), len(reference.sources)}) > 1:
+            raise UsageError("families and collections must be as many as the texts of the reference")
 
     @property
     def score(self) -> Score:

@@ -187,12 +187,6 @@ def test_a_model_without_a_padding_token_in_its_configuration_is_trained(make_mo
     assert np.array_equal(numbers(model, tuned=False), base)
 
 
-def test_a_number_of_processes_that_is_none_is_refused_not_taken_for_one(tiny, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "two")
-    with pytest.raises(UsageError, match="WORLD_SIZE in the environment must be a whole number of at least 1; got 'tw"):
-        load(str(tiny))
-
-
 @pytest.mark.parametrize("architecture", ["gpt_neox", "gemma2"])
 def test_bfloat16_logits_are_reduced_as_in_float64(make_model, architecture):
     model = load(str(make_model(architecture)), device="cpu", dtype="bfloat16")
