@@ -217,7 +217,6 @@ from fsd.statistics.intervals import shortened as shortened
 from fsd.statistics.intervals import standard_error as standard_error
 from fsd.statistics.metrics import METRICS as METRICS
 from fsd.statistics.metrics import auc as auc
-from fsd.statistics.metrics import best_thresholds as best_thresholds
 from fsd.statistics.metrics import roc as roc
 from fsd.statistics.multiplicity import SLACK as SLACK
 from fsd.statistics.multiplicity import holm as holm

@@ -28,7 +28,6 @@ from fsd.api import (
     Section,
     Table,
     as_findings,
-    best_thresholds,
     charts,
     columns_of,
     compare,
@@ -252,7 +251,7 @@ def notes_on(
     yield from _on_texts(study, configs, metrics)
     yield from _on_references(study, configs)
     if "accuracy" in study.metrics:
-        yield _on_threshold(study, runs, metrics)
+        yield _on_threshold(metrics)
     if "[" in "".join(chain.from_iterable(table.rows)):
         yield "In brackets: 95 % bootstrap intervals, resampled by groups of related texts."
     if "audit/blind_auc" in metrics:
@@ -290,12 +289,12 @@ def _on_texts(study: Study, configs: Sequence[FSDConfig], metrics: pd.DataFrame)
     yield f"Split {split}. Texts: {_count(metrics, 'unseen')} unseen, {_count(metrics, 'validation')} validation."
 
 
-def _on_threshold(study: Study, runs: Sequence[RunRecord], metrics: pd.DataFrame) -> str:
+def _on_threshold(metrics: pd.DataFrame) -> str:
     if not metrics["texts/validation"].all():
         return "No validation texts: the accuracy is at the best threshold on the tested texts themselves."
     return (
         f"The threshold of the accuracy is set by {_count(metrics, 'validation')} validation texts, the highest of "
-        f"equally accurate ones{_widest(study, runs)}. The intervals leave this choice out."
+        "equally accurate ones. The intervals leave this choice out."
     )
 
 
@@ -364,39 +363,6 @@ def _on_fallbacks(study: Study, highest: pd.Series) -> Iterator[str]:
     if len(often) > MAX_LISTED:
         names = f"{len(often)} of {len(study.detectors)} settings"
     yield f"On more than {FALLBACK_SHARE:.0%} of the texts no token met the condition; fallback used by: {names}."
-
-
-def _widest(study: Study, runs: Sequence[RunRecord]) -> str:
-    """What other, equally good thresholds would give for the detector for which they differ most."""
-    widest = 0.0
-    sentence = ""
-    for run in runs:
-        held = _part(run, "validation")
-        test = _part(run)
-        for spec, state in product(study.detectors, study.states):
-            column = f"{spec.key}.{state}"
-            if column not in test:
-                continue
-            # All of them are as good on validation: the choice of one is arbitrary, and no interval shows it.
-            thresholds = best_thresholds(held["label"] == 1, held[column])
-            member = test["label"] == 1
-            low, high = _accuracies(member, test[column], thresholds)
-            if high - low > widest:
-                widest = high - low
-                sentence = (
-                    f"; {len(thresholds)} thresholds of {spec.shown} ({STATES[state]}) are equally accurate there and "
-                    f"give test accuracies from {shortened(low)} to {shortened(high)}"
-                )
-    return sentence
-
-
-def _accuracies(member: pd.Series, scores: pd.Series, thresholds: Iterable[float]) -> tuple[float, float]:
-    """The lowest and the highest accuracy at some thresholds."""
-    accuracies = []
-    for threshold in thresholds:
-        called = scores >= threshold
-        accuracies.append(float((called == member).mean()))
-    return min(accuracies), max(accuracies)
 
 
 def _range(values: Iterable[float]) -> str:
