@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tyro.conf import Positional, arg
 
@@ -68,10 +68,6 @@ class Compared(NamedTuple):
     tags: Mapping[str, str]
     summary: "pd.DataFrame"
     tested: "pd.DataFrame"
-
-    def settings(self, chosen: Sequence[str]) -> tuple[str, ...]:
-        """The values of these settings."""
-        return tuple(self.params.get(name, "–") for name in chosen)
 
     @property
     def texts(self) -> str:
@@ -137,48 +133,38 @@ def check_comparable(runs: Sequence[Compared]) -> None:
     """Refuse runs of several models or texts: a difference between them would be that of the models or texts."""
     first, *others = runs
     for other in others:
-        if other.texts != first.texts:
-            came = f"{first.name} is of {first.tags.get('texts')}, {other.name} of {other.tags.get('texts')}"
-            raise UsageError(f"runs must be of the same texts; {came}")
-        if other.tags.get(MODEL) != first.tags.get(MODEL):
-            came = f"{first.name} is of {first.tags.get('base_model')}, {other.name} of {other.tags.get('base_model')}"
-            raise UsageError(f"runs must be of one model; {came}")
+        of_texts = (first.texts, other.texts, "the same texts", "texts")
+        of_model = (first.tags.get(MODEL), other.tags.get(MODEL), "one model", "base_model")
+        for ours, theirs, must, tag in (of_texts, of_model):
+            if ours != theirs:
+                came = f"{first.name} is of {first.tags.get(tag)}, {other.name} of {other.tags.get(tag)}"
+                raise UsageError(f"runs must be of {must}; {came}")
 
 
 def settings_of(runs: Sequence[Compared]) -> list[str]:
     """What tells each run apart, in the fewest settings: what comes with the method is not named."""
+    import pandas as pd
+
+    params = pd.DataFrame([run.params for run in runs]).fillna("–").astype(str)
+    told = pd.Series("", params.index)
     # The method first, with which others go.
-    every = ["method"]
-    for run in runs:
-        every += run.params
-    chosen: list[str] = []
-    parts = 1
-    for name in every:
-        apart = len({run.settings([*chosen, name]) for run in runs})
-        if name not in REPEATED and apart > parts:
-            chosen.append(name)
-            parts = apart
-    told = []
-    for run in runs:
-        pairs = map(" ".join, zip(chosen, run.settings(chosen), strict=True))
-        told.append(", ".join(pairs).removeprefix("method "))
-    return told
+    for name in sorted(params.columns.difference(list(REPEATED)), key="method".__ne__):
+        further = told + f", {name} " + params[name]
+        if further.nunique() > told.nunique():
+            told = further
+    return [words.removeprefix(", ").removeprefix("method ") for words in told]
 
 
-def choose(table: "pd.DataFrame") -> Choice | None:
+def choose(numbers: "pd.DataFrame") -> Choice | None:
     """What is best on validation, of the scores whose mean differs between the settings; None if none does."""
-    best = None
-    highest = 0.0
-    for state in ("fsd", "base"):
-        # Without validation texts there is no such column.
-        if f"{state}_validation_auc" not in table:
-            continue
-        means = table.groupby(["detector", "settings"], sort=False)[f"{state}_validation_auc"].mean().dropna()
-        for detector, of_detector in means.groupby("detector", sort=False):
-            if of_detector.nunique() > 1 and of_detector.max() > highest:
-                highest = of_detector.max()
-                best = Choice(str(detector), state, str(of_detector.droplevel(0).idxmax()))
-    return best
+    # Without validation texts there are no such columns.
+    columns = numbers.columns.intersection(["fsd_validation_auc", "base_validation_auc"])
+    means: Any = numbers.groupby(["detector", "settings"], sort=False)[list(columns)].mean().stack()
+    differing = means[means.groupby(level=[0, 2]).transform("nunique") > 1]
+    if differing.empty:
+        return None
+    detector, settings, column = differing.idxmax()
+    return Choice(detector, column.partition("_")[0], settings)
 
 
 def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
@@ -208,7 +194,7 @@ def differences_in(runs: Runs, best: str) -> "pd.DataFrame":
 
 
 def compared(table: "pd.DataFrame", runs: Runs) -> "pd.DataFrame":
-    """One row per settings, detector and measure: runs, mean with its 95 % interval, deviation, least and most."""
+    """One row per settings, detector and measure: runs, mean with its 95 % interval, deviation of the runs."""
     import pandas as pd
 
     from fsd.api import interval
@@ -230,9 +216,8 @@ def compared(table: "pd.DataFrame", runs: Runs) -> "pd.DataFrame":
                 of_texts = float((high - low).mean()) / TWO_ERRORS
                 # Student's interval of two runs is wide, and no AUC is above 1.
                 ends = interval(values, of_texts, within=(-1 if measure in DIFFERENCES else 0, 1))
-            spread = (estimates[measure].std(), values.min(), values.max())
-            rows.append((settings, detector, measure, len(values), values.mean(), *ends, *spread))
-    columns = ["settings", "detector", "measure", "runs", "value", "low", "high", "sd", "least", "most"]
+            rows.append((settings, detector, measure, len(values), values.mean(), *ends, estimates[measure].std()))
+    columns = ["settings", "detector", "measure", "runs", "value", "low", "high", "sd"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -265,7 +250,7 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
     found = {}
     cells = {}
     metrics = {}
-    for settings, detector, measure, runs, *estimate, sd, _, _ in table.to_numpy().tolist():
+    for settings, detector, measure, runs, *estimate, sd in table.to_numpy().tolist():
         key = (detector, settings, measure)
         found[key] = Estimate(*estimate)
         cells[key] = found[key].signed if measure in DIFFERENCES else str(found[key])
