@@ -33,6 +33,7 @@ from fsd.api import (
     UsageError,
     VerdictMaker,
     Verdicts,
+    check_level,
     hidden_states,
     own_texts,
     parse_columns,
@@ -151,9 +152,8 @@ def _check(config: AuditConfig) -> None:
     if (config.adapter is None) == (config.tuned is None):
         named = "both" if config.adapter else "none"
         raise UsageError(f"the fine-tuned model must be given by either --adapter or --tuned; got {named}")
-    for name, share in (("validation", config.validation), ("fpr", config.fpr)):
-        if not 0 < share < 1:
-            raise UsageError(f"{name} must be above 0 and below 1; got {share:g}")
+    check_level("validation", config.validation)
+    check_level("fpr", config.fpr)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,30 +68,25 @@ class Bundle:
         if published and published.lower() != self.sha256:
             edited = f"edited: SHA-256 {self.sha256}, published {published.lower()}"
             altered.insert(0, Alteration(MANIFEST, edited))
-        return altered or self._other_inputs() + self._other_protocol()
+        return altered or list(self._of_other_runs())
 
-    def _other_inputs(self) -> list[Alteration]:
-        """Copies of inputs that are not the files that the run read."""
-        altered: list[Alteration] = []
-        if not self.manifest.texts:
-            return altered
-        for file, _, copied in self.provenance.files():
-            if self.manifest.hashes.get(copied) != file.sha256:
-                altered.append(Alteration(copied, "not the file that the run read"))
-        return altered
-
-    def _other_protocol(self) -> list[Alteration]:
-        """The protocol, if it is not that of the run."""
+    def _of_other_runs(self) -> Iterator[Alteration]:
+        """Copies of inputs that the run did not read, and a protocol that is not its own."""
+        provenance = self.provenance
+        if self.manifest.texts:
+            for read, _, copied in provenance.files():
+                if self.manifest.hashes.get(copied) != read.sha256:
+                    yield Alteration(copied, "not the file that the run read")
         file = self.folder / PROTOCOL
         if not file.exists():
-            return []
+            return
         agreed = from_json(protocol.Protocol, file.read_bytes(), f"{PROTOCOL} must be a protocol")
         weights = {model.name: model.files for model in self.manifest.weights}
         weights[ADAPTER] = self.manifest.below(ADAPTER)
-        provenance = self.provenance
         of_run = protocol.protocol(provenance.command, self.settings, provenance.inputs, weights)
         reason = agreed.mismatch(of_run)
-        return [Alteration(PROTOCOL, f"not that of the run: it has {reason}")] if reason else []
+        if reason:
+            yield Alteration(PROTOCOL, f"not that of the run: it has {reason}")
 
     def check_repeatable(self, model: str | None) -> None:
         """Refuse to repeat a run whose texts or weights are not here, before anything is done."""

@@ -10,9 +10,9 @@ from typing import Any
 from extensions.bundle.container import copy, files_in
 from extensions.bundle.manifest import MANIFEST, VERSION, Entry, Manifest
 from extensions.bundle.provenance import Provenance, asking, settings_in
-from extensions.bundle.quotations import Quotations, text_hash
+from extensions.bundle.quotations import Quotations
 from extensions.bundle.weights import ADAPTER, weights_of
-from fsd.api import UsageError, parse_columns, read_json, read_texts, tracking
+from fsd.api import UsageError, content_hash, parse_columns, read_json, read_texts, tracking
 from fsd.api import digest_of_files as digest
 from pipelines.api import files_of
 
@@ -65,7 +65,7 @@ class Source:
         if not texts:
             quotations = Quotations(text for of_file in of_files.values() for text in of_file)
             headline = "" if quotations.in_text(headline) else headline
-        text_hashes = {copied: list(map(text_hash, of_file)) for copied, of_file in of_files.items()}
+        text_hashes = {copied: list(map(content_hash, of_file)) for copied, of_file in of_files.items()}
         files, left_out = _entries(folder, quotations)
         manifest = Manifest(
             version=VERSION,

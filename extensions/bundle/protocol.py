@@ -5,16 +5,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
-from extensions.bundle.manifest import current
 from extensions.bundle.provenance import Input, Settings, asking, inputs
 from extensions.bundle.weights import Hashes, hashes_of
 from fsd.api import UsageError, note, read_json
 from fsd.api import digest_of_files as digest
 from pipelines.api import check_path, evidences
 
-VERSION = 2
+VERSION: Literal[2] = 2
 """Version of the file."""
 INTERVAL_LEVEL = 0.05
 """The level of the other commands, as it stands in a protocol."""
@@ -33,7 +32,7 @@ class Protocol:
     on this machine, or behind an API, has none: its name is fixed alone.
     """
 
-    version: Annotated[int, current(VERSION)]
+    version: Literal[2]
     command: str
     texts: Mapping[str, Sequence[str]]
     settings: Settings

@@ -5,7 +5,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -141,14 +141,5 @@ def provenance(command: str, settings: Settings) -> dict[str, Any]:
     seed = str(settings.get("seed", ""))
     code = tracking.versions()
     read = inputs(command, settings)
-    return asdict(Provenance(command, typed_line(command), read, code, _libraries(), environment, seed))
-
-
-def _libraries() -> dict[str, str]:
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
+    libraries = dict(zip(LIBRARIES, map(version, LIBRARIES), strict=True))
+    return asdict(Provenance(command, typed_line(command), read, code, libraries, environment, seed))

@@ -1,6 +1,5 @@
 """Texts that must not be handed over: found in the files of a run, and replaced by their hashes."""
 
-import hashlib
 import io
 import json
 import re
@@ -8,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from fsd.api import UNSPACED
+from fsd.api import UNSPACED, content_hash
 
 QUOTED_WORDS = 5
 """Words in a row that make a file a quotation of a text."""
@@ -16,11 +15,6 @@ REDACTED = "sha256:"
 """Stands before the hash of a text that is left out."""
 NUMBERS = (".png", ".safetensors", ".npz")
 """Endings of files that hold no words."""
-
-
-def text_hash(text: str) -> str:
-    """SHA-256 of a text in UTF-8, as in `canary make` and `collect`."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Quotations:
@@ -80,7 +74,7 @@ class Quotations:
         if isinstance(value, list):
             return list(map(self._hashed, value))
         if isinstance(value, str) and self.in_text(value):
-            return REDACTED + text_hash(value)
+            return REDACTED + content_hash(value)
         return value
 
 

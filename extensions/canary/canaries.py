@@ -65,22 +65,13 @@ class Scheme:
             )
         symbols = len(self.words) or 10
         needed = SPARE * self.variants
-        # In logarithms: a hundred words out of thousands are more canaries than a float can count.
-        if self._size() < math.log10(needed):
+        possible = math.perm(symbols, self.length) if self.distinct else symbols**self.length
+        if possible < needed:
             unit = "words" if self.words else "digits"
             raise UsageError(
                 f"length must allow {needed:,} different canaries for {self.variants} variants; got "
                 f"{self.length} out of {symbols} {unit}"
             )
-
-    def _size(self) -> float:
-        """Logarithm to base 10 of the number of possible canaries."""
-        symbols = len(self.words) or 10
-        if not self.distinct:
-            return self.length * math.log10(symbols)
-        if self.length > symbols:
-            return -math.inf
-        return sum(math.log10(symbols - place) for place in range(self.length))
 
     def _symbols(self, attempt: tuple[object, ...], below: int) -> list[int]:
         """The symbols of a canary; where a word must not stand twice, it is drawn again until it is another one."""

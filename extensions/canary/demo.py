@@ -1,12 +1,9 @@
 """The demonstration: a model that was trained on published canaries, and the same model before."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import pandas as pd
 
 from extensions.canary import rank
 from extensions.canary.files import BREAK, Canaries
@@ -18,7 +15,6 @@ from fsd.api import (
     Finding,
     ModelConfig,
     Recipe,
-    Scorer,
     continue_pretraining,
     language_model,
     open_model,
@@ -33,7 +29,6 @@ EXPLANATION = (
     Finding("p of single documents is the rank of the published variant among all; found: p ≤ .05, by chance .05", FOR),
     Finding("which variant is published was drawn at random, so the p-values are exact for any model", FOR),
 )
-SCHEME = {"variants": 100, "length": 6, "alpha": 0.01, "repetitions": (1, 4, 16)}
 
 
 def prepare(config: DemoConfig) -> Job:
@@ -41,23 +36,18 @@ def prepare(config: DemoConfig) -> Job:
     return Job(partial(run, config), {"documents": Stated(f"{DOCUMENTS} embedded abstracts", {"texts": DOCUMENTS})})
 
 
-def make_canaries(
-    documents: Sequence[str], words_of: Sequence[str], seed: str, **scheme: Any
-) -> tuple[Canaries, list[str]]:
+def make_canaries(documents: Sequence[str], words_of: Sequence[str], seed: int) -> tuple[Canaries, list[str]]:
     """Canaries of documents, of the words of some texts, and what is published."""
-    sealed, texts = seal(MakeConfig((), "", seed=seed, **scheme), documents, words_of)
+    config = MakeConfig(
+        (), "", seed=f"demonstration {seed}", variants=100, length=6, alpha=0.01, repetitions=(1, 4, 16)
+    )
+    sealed, texts = seal(config, documents, words_of)
     contexts = {}
     published = []
     for entry, document in zip(sealed.documents, documents, strict=True):
         contexts[entry.id] = document + BREAK
         published += [texts[entry.id]] * entry.repetitions
     return Canaries(sealed, contexts), published
-
-
-def rank_by_loss(canaries: Canaries, scorers: Mapping[str, Scorer], *, alpha: float, seed: int) -> pd.DataFrame:
-    """The rank tests of the canaries by the loss of a model."""
-    scores = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
-    return rank.rank_tests(scores, ["loss"], alpha=alpha, seed=seed)
 
 
 def run(config: DemoConfig) -> None:
@@ -67,16 +57,18 @@ def run(config: DemoConfig) -> None:
     with stage("model"):
         # Members were read when the embedded model was trained: only the others show what this training adds.
         abstracts = unread()
-        canaries, published = make_canaries(abstracts[:DOCUMENTS], abstracts, f"demonstration {config.seed}", **SCHEME)
+        canaries, published = make_canaries(abstracts[:DOCUMENTS], abstracts, config.seed)
         model = language_model.load(uncached)
         # A copy, since the training changes the weights in place.
         trained = replace(model, model=copy.deepcopy(model.model))
         continue_pretraining(trained, published, Recipe(batch_size=4, learning_rate=3e-3, seed=config.seed))
+    loss = load_detectors(DetectorConfig("loss"))
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
             scorers = open_model(uncached, local=tested).scorers
-            tests[name] = rank_by_loss(canaries, scorers, alpha=ALPHA, seed=config.seed)
+            scores = rank.score(canaries, loss, scorers, seed=config.seed)
+            tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)
     p = {name: p_words(rank.together(results)["p"].item()) for name, results in tests.items()}
     table = rank.by_model(
         tests,

@@ -1,7 +1,7 @@
 """One data set and one model: what is read of them, what the tests cost, and what they give."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -95,10 +95,7 @@ class Examined(NamedTuple):
     @property
     def strongest(self) -> str:
         """The test that finds most, over all numbers of readings."""
-        shares = {}
-        for test, of_test in self.powers.items():
-            shares[test] = sum(share.value for share in of_test.values())
-        return max(shares, key=shares.__getitem__)
+        return max(self.powers, key=lambda test: sum(share.value for share in self.powers[test].values()))
 
     def found(self, level: float) -> dict[str, float]:
         """The tests with evidence, each with its corrected p-value."""
@@ -219,20 +216,17 @@ class Cell:
             api=config.api,
         )
 
-    def asked(self) -> dict[str, dict[Prompt, None]]:
-        """Scorer → the prompts that an API is asked by the tests, each once."""
-        prompts = {"base": dict.fromkeys(order_prompts(self.suspect.texts, **self.order))}
+    def asked(self) -> Iterator[tuple[str, Iterable[Prompt]]]:
+        """The scorers that an API has to be for the tests, each with prompts; some come several times."""
+        yield "base", order_prompts(self.suspect.texts, **self.order)
         plan = self.plan(outline(self.config.model, ("base",)))
         if not plan:
-            return prompts
-        for name, of_scorer in plan.asked.items():
-            prompts.setdefault(name, {}).update(of_scorer)
-        base = prompts["base"]
+            return
+        yield from plan.asked.items()
         for question in self.questions:
-            base.update(dict.fromkeys(question.prompts))
+            yield "base", question.prompts
         for texts in self.draw():
-            base.update(dict.fromkeys(codec_prompts(texts, shots=self.shots, seed=self.config.seed)))
-        return prompts
+            yield "base", codec_prompts(texts, shots=self.shots, seed=self.config.seed)
 
     def plan(self, model: Model) -> ScoringPlan | None:
         """The scoring of both sides by the detectors that a model can compute; None without known non-members."""

@@ -3,6 +3,7 @@
 A cell that an earlier run has finished is not computed again: its tag is a hash of the weights, texts and settings.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -118,10 +119,10 @@ def _read(config: ContaminationConfig) -> Cell:
 def _cost(cells: Sequence[Cell]) -> Any:
     """What an API is asked about all data sets, each prompt once."""
     config = cells[0].config
-    asked: dict[str, dict[Prompt, None]] = {}
+    asked = defaultdict[str, dict[Prompt, None]](dict)
     for cell in cells:
-        for name, prompts in cell.asked().items():
-            asked.setdefault(name, {}).update(prompts)
+        for name, prompts in cell.asked():
+            asked[name].update(dict.fromkeys(prompts))
     return api_cost(config.model, config.api, lambda: asked)
 
 

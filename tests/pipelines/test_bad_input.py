@@ -123,7 +123,6 @@ BUNDLES = {
     "bundle": _lines(_MANIFEST),
     "later_bundle": _lines(_MANIFEST | {"version": 3}),
     "bundle_without_texts": _lines(_MANIFEST | {"texts": False}),
-    "bundle_leading_out": _lines(_MANIFEST | {"files": [{"path": "../x", "size": 1, "sha256": _HASH}]}),
     "prose_bundle": b"no manifest",
 }
 """Folders that hold a manifest of a bundle alone."""

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from extensions.contamination.dataset_tests import BREAK, codec, equal_sets, exchangeability, kernel_divergence
+from extensions.contamination.dataset_tests import (
+    BREAK,
+    check_order,
+    codec,
+    equal_sets,
+    exchangeability,
+    kernel_divergence,
+)
 from fsd.errors import UsageError
 from fsd.statistics.ranks import rank_among
 from fsd.token_stats import Prompt, Scorer, TokenStats
@@ -39,7 +46,7 @@ def test_a_model_that_knows_the_order_is_found() -> None:
     assert exchangeability(TEXTS, scorer_of(lambda prompt: -float(len(prompt.text))))[:2] == (1.0, 0.0)
     for shard, orders in ((1, 19), (5, 0), (20, 19)):
         with pytest.raises(UsageError, match=r"must be at least|must fill 2 shards"):
-            exchangeability(TEXTS, scorer_of(lambda _: 0.0), shard=shard, orders=orders)
+            check_order(len(TEXTS), shard=shard, orders=orders)
 
 
 @pytest.mark.slow
