@@ -202,7 +202,7 @@ def measure(inputs: Inputs, model: Model, config: AuditConfig) -> Audit:
     labelled = slice(len(parts.judged))
     remarks = list(plan.remarks)
     if inputs.rejected:
-        remarks.insert(0, preferences.remark(len(inputs.documents)))
+        remarks.insert(0, f"{len(inputs.documents):,} {preferences.REMARK}")
     measured = results.compute_results(parts, scored.take(labelled), None, detectors, seed=config.seed)
     states = partial(hidden_states, model.language_model)
     calibration = _calibrated(measured, inputs, model, scored.take(labelled), states)
@@ -215,8 +215,9 @@ def measure(inputs: Inputs, model: Model, config: AuditConfig) -> Audit:
     verdicts = None
     if inputs.judged:
         of_judged = scored.take(slice(labelled.stop, None))
-        rules = Rules(config.fpr, same_source=config.same_source)
-        verdicts = maker.classify(inputs.judged, lambda rows: of_judged.take(rows).columns, rules)
+        verdicts = maker.classify(
+            inputs.judged, lambda rows: of_judged.take(rows).columns, Rules(config.fpr, same_source=config.same_source)
+        )
     table = results.score_table(parts.replace(test=(*parts.test, *inputs.judged)), scored)
     # After their contexts, as verdicts read them.
     whole = table.assign(text=inputs.documents.wholes)[labelled]

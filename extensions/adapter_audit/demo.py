@@ -5,7 +5,18 @@ from dataclasses import replace
 from extensions.adapter_audit.audit import measure, split_by_training
 from extensions.adapter_audit.report import detectors_table
 from extensions.adapter_audit.settings import AuditConfig
-from fsd.api import FOR, STATES, AdapterConfig, DetectorConfig, Finding, ModelConfig, corpus, finetune, open_model
+from fsd.api import (
+    FOR,
+    STATES,
+    AdapterConfig,
+    Corpus,
+    DetectorConfig,
+    Finding,
+    ModelConfig,
+    corpus,
+    finetune,
+    open_model,
+)
 from pipelines.api import show_demonstration, stage
 
 
@@ -21,7 +32,7 @@ def demo(seed: int) -> None:
         # with the tuned state, of the adapter that is trained below
         model = open_model(config.model, states=STATES)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model.language_model, [document.text for document in unread[:half]], training, seed=seed)
+        finetune(model.language_model, Corpus(unread[:half]).texts, training, seed=seed)
         # the base compared with itself: every difference is 0, as without fine-tuning
         untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with stage("scoring"):

@@ -60,12 +60,12 @@ def read_pairs(rows: Iterable[tuple[str, Row]], columns: Mapping[str, str]) -> P
     documents = []
     rejections = {}
     # The prompt is found here, so that it can be what both answers begin with.
-    parts = {**columns, PROMPT: PROMPT, COMPLETION: COMPLETION}
+    parts = dict(columns) | {PROMPT: PROMPT, COMPLETION: COMPLETION}
     for origin_url, row in rows:
         prompt, answers = _parts(row, columns.get(PROMPT), origin_url)
         pair = []
         for answer in answers:
-            fields = {**row, MESSAGES: None, PROMPT: prompt, COMPLETION: answer}
+            fields = dict(row) | {MESSAGES: None, PROMPT: prompt, COMPLETION: answer}
             pair.append(document(fields, parts, origin_url, answers=True))
         chosen, rejected = pair
         text = BETWEEN.join([chosen.text, rejected.prompt.text])
@@ -114,6 +114,10 @@ ANSWER = Detector("answer", _log_probability, ("text",))
 """What is computed of each answer."""
 DETECTORS = [replace(ANSWER, name=name) for name in (PREFERENCE, CHOSEN, REJECTED)]
 """The scores of a pair, under the names of detectors."""
+REMARK = (
+    "pairs: chosen and rejected are the log-ratios of either answer after its prompt, preference is their difference"
+)
+"""What these scores are, after the number of pairs."""
 
 
 def of_pairs(answers: ScoreTable) -> ScoreTable:
@@ -127,11 +131,3 @@ def of_pairs(answers: ScoreTable) -> ScoreTable:
         of_state = {PREFERENCE: chosen - rejected, CHOSEN: chosen, REJECTED: rejected}
         columns |= {score._replace(detector=name): values for name, values in of_state.items()}
     return replace(answers, columns=columns)
-
-
-def remark(pairs: int) -> str:
-    """What the scores of a number of pairs are."""
-    return (
-        f"{pairs:,} pairs: chosen and rejected are the log-ratios of either answer after its prompt, preference is "
-        "their difference"
-    )

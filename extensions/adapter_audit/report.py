@@ -130,8 +130,9 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
         in_order = summary.blind.low <= 0.5 <= summary.blind.high
         findings.append(Finding(blind + asks_whether_reversed(summary.blind), in_order))
     if summary.base is not None:
-        sentence = f"the base model, which never saw the {DATA}, reaches {summary.base}"
-        findings.append(Finding(sentence, summary.base.low <= 0.5))
+        findings.append(
+            Finding(f"the base model, which never saw the {DATA}, reaches {summary.base}", summary.base.low <= 0.5)
+        )
     called, judged = audit.calls
     # Nothing is said of the power if no text is of a source that is judged.
     if not audit.found.empty and (summary.auc.low <= 0.5 or called < judged):
@@ -242,8 +243,7 @@ def _roc(audit: Audit) -> Picture:
         of_state = {name: test[str(Score(name, state))].to_numpy() for name in _aucs(audit, state)}
         curves.append(of_state)
     of_model, calibrated = curves
-    names = ("fine-tuned", "calibrated score")
-    figure = figures.roc(test["label"].to_numpy(bool), of_model, calibrated, names=names)
+    figure = figures.roc(test["label"].to_numpy(bool), of_model, calibrated, names=("fine-tuned", "calibrated score"))
     return Picture(
         figures.png(figure),
         "Share of fine-tuning texts found against share of other texts wrongly called so.",

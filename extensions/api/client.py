@@ -124,7 +124,11 @@ class Client(HTTPClient):
         if status != 200:
             setting = _refused_setting(field_of(answer, "error"))
             if status == 400 and setting in taken:
-                self._note_refused(setting)
+                # Other threads may have been refused the same.
+                if setting not in self.refused:
+                    other_name = OTHERWISE[setting]
+                    note(f"the API refuses {setting}, and {f'takes {other_name}' if other_name else 'has its own'}")
+                self.refused.add(setting)
                 return None
             quoted = f" of {text[:40]!r}" if text else ""
             why = REFUSALS.get(status, "") + words
@@ -132,13 +136,6 @@ class Client(HTTPClient):
         if not isinstance(answer, dict):
             raise UsageError(f"the API must answer with a JSON object; {reply.url} answered {words!r}")
         return answer
-
-    def _note_refused(self, setting: str) -> None:
-        # Other threads may have been refused the same.
-        if setting not in self.refused:
-            other_name = OTHERWISE[setting]
-            note(f"the API refuses {setting}, and {f'takes {other_name}' if other_name else 'has its own'}")
-        self.refused.add(setting)
 
     def check_server(self) -> None:
         """Refuse llama-cpp-python's own server, by its list of models, which may name their contexts; asks once."""
@@ -304,7 +301,7 @@ class CompletionsScorer:
 
     def _stats(self, prompt: Prompt) -> Any:
         """Statistics of a prompt's text from one request."""
-        request = {
+        request: JSON = {
             "model": self.model,
             "echo": True,
             "logprobs": 1,
@@ -313,13 +310,14 @@ class CompletionsScorer:
             "top_p": 1.0,
         }
         if self.tokens is None:
-            sent = self.start + prompt.context + prompt.text
-            reply = self.client.complete(request | {"prompt": sent}, text=prompt.text)
+            request["prompt"] = self.start + prompt.context + prompt.text
+            reply = self.client.complete(request, text=prompt.text)
             return stats_from_string(reply, prompt, self.start)
         head, ids = self.tokens.ids(prompt)
-        body = self.tokens.decode([*head[1:], *ids])
-        reply = self.client.complete(request | {"prompt": [*head, *ids]}, text=prompt.text)
-        return stats_from_ids(reply, prompt.text, len(head), ids, body)
+        sent = head + ids
+        request["prompt"] = sent
+        reply = self.client.complete(request, text=prompt.text)
+        return stats_from_ids(reply, prompt.text, len(head), ids, self.tokens.decode(sent[1:]))
 
 
 # What a chat model is asked to do, before the text.
@@ -339,10 +337,11 @@ class GeneratingAPI(CompletionsScorer):
     def _generated(self, settings: JSON, asked: str | list[int]) -> tuple[JSON, str | None]:
         """The answer, and the text that it gives, if any."""
         if self.chat:
-            messages = [{"role": "user", "content": asked}]
-            answer = self.client.complete({**settings, "messages": messages}, "chat/completions")
+            settings["messages"] = [{"role": "user", "content": asked}]
+            answer = self.client.complete(settings, "chat/completions")
             return answer, _said(_choice(answer))
-        answer = self.client.complete({**settings, "prompt": asked})
+        settings["prompt"] = asked
+        answer = self.client.complete(settings)
         return answer, _choice(answer).get("text")
 
 
@@ -415,8 +414,8 @@ class RepliesAPI(GeneratingAPI):
         name = str(answer.get("model") or self.model)
         # What a setting was is not told of a reply that was made without it.
         refused = sorted(self.client.refused.intersection(settings))
-        result = {"reply": text or "", "time": begun, "model": name, "refused": refused}
-        return Continuations(prompt.text, (json.dumps(result),))
+        result = json.dumps({"reply": text or "", "time": begun, "model": name, "refused": refused})
+        return Continuations(prompt.text, (result,))
 
 
 def _said(choice: JSON) -> Any:

@@ -27,7 +27,7 @@ from extensions.bundle.manifest import (
 )
 from extensions.bundle.provenance import Provenance, settings_in
 from extensions.bundle.weights import ADAPTER, file_hashes
-from fsd.api import UsageError
+from fsd.api import UsageError, read_json
 from fsd.api import digest_of_files as digest
 from fsd.api import value_of_json as from_json
 
@@ -54,8 +54,7 @@ class Bundle:
     @property
     def provenance(self) -> Provenance:
         """What the run recorded when it began."""
-        content = (self.folder / "run/provenance.json").read_bytes()
-        return from_json(Provenance, content, "provenance.json must be the provenance of a run")
+        return read_json(Provenance, self.folder / "run/provenance.json", "the provenance of a run")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -66,8 +65,7 @@ class Bundle:
         """What is not as it was made: manifest and files; and, if these are, parts that do not belong together."""
         altered = alterations(self.manifest.hashes, hashes(self.folder))
         if published and published.lower() != self.sha256:
-            edited = f"edited: SHA-256 {self.sha256}, published {published.lower()}"
-            altered.insert(0, Alteration(MANIFEST, edited))
+            altered.insert(0, Alteration(MANIFEST, f"edited: SHA-256 {self.sha256}, published {published.lower()}"))
         return altered or list(self._of_other_runs())
 
     def _of_other_runs(self) -> Iterator[Alteration]:

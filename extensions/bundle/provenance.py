@@ -101,8 +101,7 @@ def inputs(command: str, settings: Settings) -> list[Input]:
         for value in filter(None, values(settings, flag)):
             files = []
             for name, path in _files(Path(value)):
-                size = path.stat().st_size
-                files.append(InputFile(name, size, digest(path)))
+                files.append(InputFile(name, path.stat().st_size, digest(path)))
             read.append(Input(flag, without_credentials(value), files))
     return read
 
@@ -139,7 +138,9 @@ def provenance(command: str, settings: Settings) -> dict[str, Any]:
         "cores": str(os.cpu_count()),
     }
     seed = str(settings.get("seed", ""))
-    code = tracking.versions()
-    read = inputs(command, settings)
     libraries = dict(zip(LIBRARIES, map(version, LIBRARIES), strict=True))
-    return asdict(Provenance(command, typed_line(command), read, code, libraries, environment, seed))
+    return asdict(
+        Provenance(
+            command, typed_line(command), inputs(command, settings), tracking.versions(), libraries, environment, seed
+        )
+    )

@@ -5,16 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import pandas as pd
+
 from extensions.canary import rank
 from extensions.canary.files import BREAK, Canaries
 from extensions.canary.make import seal
 from extensions.canary.settings import DemoConfig, MakeConfig
 from fsd.api import (
     FOR,
+    Column,
     DetectorConfig,
     Finding,
     ModelConfig,
     Recipe,
+    Table,
     continue_pretraining,
     language_model,
     open_model,
@@ -66,12 +70,13 @@ def run(config: DemoConfig) -> None:
     with stage("scoring"):
         tests = {}
         for name, tested in (("trained", trained), ("control", model)):
-            scorers = open_model(uncached, local=tested).scorers
-            scores = rank.score(canaries, loss, scorers, seed=config.seed)
+            scores = rank.score(canaries, loss, open_model(uncached, local=tested).scorers, seed=config.seed)
             tests[name] = rank.rank_tests(scores, ["loss"], alpha=ALPHA, seed=config.seed)
     p = {name: p_words(rank.together(results)["p"].item()) for name, results in tests.items()}
-    table = rank.by_model(
-        tests,
+    rows = pd.concat([results.assign(model=name) for name, results in tests.items()])
+    table = Table(
+        rows,
+        [Column("model"), *rank.MODEL_COLUMNS],
         title="canaries on the embedded model, detector loss",
         name="results",
         kept=(0, 1, 5, 4, 2),

@@ -149,9 +149,13 @@ def run(config: RankConfig, canaries: Canaries, requested: Sequence[Detector]) -
     with stage("model"):
         model = open_examined(config, config.folder, adapter=config.adapter)
         # By another tokenizer the variants have different numbers of tokens, and some are likelier for that alone.
-        if model.tokenizer:
+        expected = canaries.sealed.tokenizer
+        if model.tokenizer and expected and not made_for(model.tokenizer, expected):
             name = config.api.tokenizer or config.model.model
-            check_tokenizer(model.tokenizer, canaries.sealed.tokenizer, name)
+            raise UsageError(
+                f"model {name} must have the tokenizer that the canaries were "
+                f"made for (hash {expected[:8]}); its own has {fingerprint(model.tokenizer)[:8]}"
+            )
         planned = plan(config, canaries, requested, model)
     # The seed serves twice, on purpose: a repetition with the same seed has the same p-values.
     scored = partial(score, canaries, planned.detectors, model.scorers, withheld=config.withheld, seed=config.seed)
@@ -173,15 +177,6 @@ def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], 
         strict=config.detection.named,
         use="computed on canaries",
     )
-
-
-def check_tokenizer(tokenizer: Any, expected: str, model: str) -> None:
-    """Refuse another tokenizer than that of the canaries, if the hash of theirs is known."""
-    if expected and not made_for(tokenizer, expected):
-        raise UsageError(
-            f"model {model} must have the tokenizer that the canaries were made for (hash {expected[:8]}); its own has "
-            f"{fingerprint(tokenizer)[:8]}"
-        )
 
 
 def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame) -> Report:
@@ -218,13 +213,12 @@ def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], score
     findings += _basis(canaries)
     findings += map(Finding, remarks)
     sealed = canaries.sealed
-    facts = [("Model", config.examined), ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents")]
     return Report(
         title="Was it in the training data? Canaries",
         question=f"Was {config.examined} trained on the documents that were published with a canary?",
         findings=findings,
         sections=[Section("Results", tables=[table], pictures=[histogram])],
-        facts=facts,
+        facts=[("Model", config.examined), ("Canaries", f"{sealed.kind}, {len(sealed.documents)} documents")],
         changes=["More documents with a canary, or more publications of each, would show a weaker memory."],
         score=f"{best} p {p_value(p)}",
         metrics=metrics,
@@ -258,8 +252,11 @@ def _basis(canaries: Canaries) -> list[Finding]:
         f"sha256 {canaries.sha256} of {SEALED} and in {COMMITMENT}; compare it with the published {COMMITMENT}, as "
         "both files here could have been replaced"
     )
-    exact = "the p-values are exact: which variant is published was drawn at random, and sealed before"
-    return [Finding(exact, FOR), Finding(seal, FOR), Finding(advice, AGAINST)]
+    return [
+        Finding("the p-values are exact: which variant is published was drawn at random, and sealed before", FOR),
+        Finding(seal, FOR),
+        Finding(advice, AGAINST),
+    ]
 
 
 def _reader(p: float, canaries: Canaries, config: RankConfig) -> Reader:
@@ -346,24 +343,16 @@ def rank_tests(scores: pd.DataFrame, detectors: Sequence[str], *, alpha: float, 
             # 20/1000 and .02 need not be the same float.
             rate = observed_rate(p[chosen] <= alpha + 1e-9)
             combined = combined_p(list(compress(values, chosen)), list(compress(published, chosen)), seed=seed)
-            count = chosen.sum()
-            rows.append((detector, level, count, np.median(p[chosen]), *rate, combined))
+            rows.append((detector, level, chosen.sum(), np.median(p[chosen]), *rate, combined))
     table = pd.DataFrame(rows, columns=RANK_COLUMNS)
     # Only the tests of all documents are corrected: those by level describe, and decide nothing.
-    p_holm = holm(dict(zip(detectors, together(table)["p"], strict=True)))
-    corrected = table["detector"].map(p_holm)
+    corrected = table["detector"].map(holm(dict(zip(detectors, together(table)["p"], strict=True))))
     return table.assign(p_holm=corrected.where(table["repetitions"] == ALL))
 
 
 def together(results: pd.DataFrame) -> pd.DataFrame:
     """The rank tests of all documents together, by detector."""
     return results[results["repetitions"] == ALL].set_index("detector")
-
-
-def by_model(tested: Mapping[str, pd.DataFrame], **options: Any) -> Table:
-    """The rank tests of several models by the detector loss."""
-    rows = pd.concat([results.assign(model=name) for name, results in tested.items()])
-    return Table(rows, [Column("model"), *MODEL_COLUMNS], **options)
 
 
 def rank_p_values(scores: pd.DataFrame, detector: str) -> Array:

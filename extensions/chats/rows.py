@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
@@ -60,7 +59,6 @@ SPEAKERS = {
 """Who a message of ShareGPT is `from` → its role."""
 Value = Callable[[str], Any]
 """Field → its value in a row, None where the row has no such column."""
-NONE_NAMED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass
@@ -94,7 +92,7 @@ class Message:
     thinking: str = ""
 
 
-def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str] = NONE_NAMED) -> Chat | None:
+def chat_in(row: Row, value: Value, origin_url: str, columns: Mapping[str, str]) -> Chat | None:
     """The chat of a row; None if its columns hold none; `columns` are those that a user names.
 
     RowError for a chat without an answer, or with a blank one; UsageError for what is no chat, and for a row that fits
@@ -209,8 +207,7 @@ def _divided(prompt: Any, completion: Any, origin_url: str) -> Chat:
             f"and {quoted(completion)}"
         )
     asked = _turns(prompt, PROMPT, origin_url)
-    answered = _turns(completion, COMPLETION, origin_url)
-    return Chat(asked + answered, len(asked), origin_url)
+    return Chat(asked + _turns(completion, COMPLETION, origin_url), len(asked), origin_url)
 
 
 def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
@@ -222,8 +219,9 @@ def _turns(messages: Any, field: str, origin_url: str) -> tuple[Turn, ...]:
         for number, message in enumerate(messages, 1):
             named.append(_as_message(message, f"{origin_url}: turn {number} of {field}"))
         messages = named
-    must = "a list of objects with role and content, and perhaps tool_calls"
-    text = _as_json(messages, field, list[Message], must, origin_url)
+    text = _as_json(
+        messages, field, list[Message], "a list of objects with role and content, and perhaps tool_calls", origin_url
+    )
     return tuple(map(_turn, json.loads(text)))
 
 

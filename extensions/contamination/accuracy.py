@@ -67,8 +67,7 @@ def table(numbers: Mapping[str, float]) -> Table:
     """One line a side."""
     lines = []
     for side, title in SIDES.items():
-        items = str(numbers[f"{side}_items"])
-        lines.append([title, items, interval(numbers, side)])
+        lines.append([title, str(numbers[f"{side}_items"]), interval(numbers, side)])
     return plain(["items", "number", "accuracy [95 % CI]"], lines, caption=EASY, title="accuracy")
 
 

@@ -233,8 +233,9 @@ class Cell:
         # The test of order needs no detector, so that an API which allows none of them can still be asked.
         if not self.nonmembers:
             return None
-        named = self.config.detection.named
-        return model.plan(self.detectors, self.texts, strict=named, use="used in dataset inference")
+        return model.plan(
+            self.detectors, self.texts, strict=self.config.detection.named, use="used in dataset inference"
+        )
 
     @cached_property
     def tag(self) -> str:
@@ -341,8 +342,8 @@ def order_test(cell: Cell, model: Model) -> Outcome:
     """Exchangeability: the published order of the texts against random ones."""
     config = cell.config
     p, z, sums = exchangeability(cell.suspect.texts, model.scorers["base"], **cell.order)
-    null = f"{config.orders} random orders a shard of {config.shard}"
     finest = (config.orders + 1) ** -len(sums)
+    null = f"{config.orders} random orders a shard of {config.shard}"
     return Outcome(ORDER, f"mean z {z:+z.2f}", null, p, finest=finest, power=partial(choice_power, sums))
 
 
@@ -359,21 +360,19 @@ def inference_test(
         unread = group_means(of_nonmembers, nonmembers.family)
         power = partial(set_power, unread, (verdict.suspect_groups, verdict.known_groups))
     null = f"{verdict.known_groups} known families, labels permuted"
-    difference = f"difference {verdict.difference:+z.2f}"
-    return Outcome(INFERENCE, difference, null, verdict.p, verdict.reason, power=power), verdict
+    outcome = Outcome(INFERENCE, f"difference {verdict.difference:+z.2f}", null, verdict.p, verdict.reason, power=power)
+    return outcome, verdict
 
 
 def rank_tests(cell: Cell, model: Model) -> list[Outcome]:
     """CoDeC and, with a model that can be fine-tuned, the kernel divergence, by their ranks among known sets."""
     sets = cell.draw()
-    seed = cell.config.seed
     null = f"rank among {cell.config.sets} known sets of {len(sets[0])} texts"
-    shares = [codec(texts, model.scorers["base"], shots=cell.shots, seed=seed) for texts in sets]
+    shares = [codec(texts, model.scorers["base"], shots=cell.shots, seed=cell.config.seed) for texts in sets]
     by_codec = _ranked(CODEC, shares, ".2f", null, READ_CODEC)
     if not model.local:
         return [by_codec, Outcome(KERNEL, null=null, reason="it fine-tunes the model, which an API does not allow")]
-    scores = divergences(model.local, sets, cell.config)
-    return [by_codec, _ranked(KERNEL, scores, ".3g", null, READ_KERNEL)]
+    return [by_codec, _ranked(KERNEL, divergences(model.local, sets, cell.config), ".3g", null, READ_KERNEL)]
 
 
 def _ranked(name: str, numbers: Sequence[float], form: str, null: str, shifts: Mapping[int, float]) -> Outcome:

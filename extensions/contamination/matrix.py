@@ -240,10 +240,8 @@ def _table(frame: pd.DataFrame) -> Table:
     if "accuracy_seen_items" in frame:
         caption += f" Accuracies come with their number of items. {accuracy.EASY}"
         for side, title in accuracy.SIDES.items():
-            of_side = partial(_accuracy, f"accuracy_{side}")
-            columns.append(Column(f"accuracy, {title}", of_side))
-    kept = (0, 1, 4, 2, 5, 3)
-    return Table(frame, columns, caption=caption, title="models and data sets", name="results", kept=kept)
+            columns.append(Column(f"accuracy, {title}", partial(_accuracy, f"accuracy_{side}")))
+    return Table(frame, columns, caption=caption, title="models and data sets", name="results", kept=(0, 1, 4, 2, 5, 3))
 
 
 def _accuracy(name: str, line: Any) -> str:

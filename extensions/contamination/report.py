@@ -127,27 +127,32 @@ def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding
     findings += as_findings(_unable(table, config), AGAINST)
     # Without a difference, the share would be told of texts that may all be unread.
     if verdict and verdict.share and INFERENCE in evidence:
-        share = (
-            f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used texts "
-            "that score like unused ones are not counted, so it may be more"
+        findings.append(
+            Finding(
+                f"the share of the data set that the model was trained on is {verdict.share}, by its scores; used "
+                "texts that score like unused ones are not counted, so it may be more",
+                FOR,
+            )
         )
-        findings.append(Finding(share, FOR))
-    exact = (
-        f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are sorted"
+    findings.append(
+        Finding(
+            f"{ORDER} is exact if the texts could as well have been published in any other order: not if they are "
+            "sorted",
+            AGAINST,
+        )
     )
-    findings.append(Finding(exact, AGAINST))
     if verdict and verdict.blind:
-        blind = (
-            f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; "
-            "the other tests hold as far as they differ in nothing but membership"
+        findings.append(
+            Finding(
+                f"a blind classifier, which never sees the model, distinguishes the two sets with AUC {verdict.blind}; "
+                "the other tests hold as far as they differ in nothing but membership",
+                verdict.blind.low <= 0.5,
+            )
         )
-        findings.append(Finding(blind, verdict.blind.low <= 0.5))
     elif not config.known:
         findings.append(Finding("without known non-members (--known) only the order was tested", AGAINST))
-    untested = table[table["p"].isna()]
-    for line in untested.itertuples(index=False):
-        reason = f"{line.name} has no p-value: {line.reason}"
-        findings.append(Finding(reason, AGAINST))
+    for line in table[table["p"].isna()].itertuples(index=False):
+        findings.append(Finding(f"{line.name} has no p-value: {line.reason}", AGAINST))
     return findings
 
 

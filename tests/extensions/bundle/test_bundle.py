@@ -141,7 +141,7 @@ ALTERATIONS = {
     "added": (lambda folder: (folder / "run/more.txt").write_text("x"), "run/more.txt is added"),
     "renamed": (
         lambda folder: (folder / "run/report.html").rename(folder / "run/page.html"),
-        "run/report.html is missing; 1 more",
+        "run/report.html is missing",
     ),
     "link": (link, "run/report.html is no regular file"),
     "edited": (lambda folder: edit(folder, lambda content: content.update(headline="yes")), "manifest.json is edited"),

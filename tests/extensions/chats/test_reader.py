@@ -94,7 +94,7 @@ def read(rows, tokenizer, template=None):
     reader = ChatReader(tokenizer, "tiny", template)
     made = []
     for row in rows:
-        chat = chat_in(row, row.get, "file:1")
+        chat = chat_in(row, row.get, "file:1", {})
         ids, scored = reader.marked(chat)
         made.append((list(ids), [token if mark else -100 for token, mark in zip(ids, scored, strict=True)]))
     return made
@@ -156,7 +156,7 @@ def test_calls_of_tools_are_answers_as_trl_trains_on_them(name, tokenizer, train
     settings = {"chat_template_kwargs": {"enable_thinking": False}}
     rows = [{"messages": AGENT, "tools": TOOLS, **settings}]
     assert read(rows, tokenizer, template) == trained(rows, template, assistant_only_loss=True)
-    chat = chat_in(rows[0], rows[0].get, "file:1")
+    chat = chat_in(rows[0], rows[0].get, "file:1", {})
     marked = ChatReader(tokenizer, "tiny", template).marked(chat)
     answer = answer_of(marked, tokenizer)
     assert "weather" in answer
@@ -178,11 +178,11 @@ def test_calls_of_tools_are_scored_where_no_template_marks_them(tokenizer):
     )
     row = {"messages": AGENT}
     reader = ChatReader(tokenizer, "tiny", template)
-    answer = answer_of(reader.marked(chat_in(row, row.get, "file:1")), tokenizer)
+    answer = answer_of(reader.marked(chat_in(row, row.get, "file:1", {})), tokenizer)
     assert answer == 'weather {"city": "Ulm"}|Yes, it rains.|'
     row = {"messages": [AGENT[0], {**AGENT[1], "content": "I look."}, *AGENT[2:]]}
     with pytest.raises(UsageError, match="write what is called; of turn 2 it leaves out 'weather'"):
-        ChatReader(tokenizer, "tiny", CHATML).marked(chat_in(row, row.get, "file:1"))
+        ChatReader(tokenizer, "tiny", CHATML).marked(chat_in(row, row.get, "file:1", {}))
 
 
 def test_the_whole_of_a_chat_is_every_token_but_the_first(tokenizer):
