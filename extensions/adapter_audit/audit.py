@@ -238,9 +238,10 @@ def _calibrated(measured: Results, inputs: Inputs, model: Model, scored: ScoreTa
         return replace(calibration, reference=trial(reference, states=states).added_to(reference))
     scores = dict(zip(inputs.parts.judged.wholes, scored.columns[calibration.score].tolist(), strict=True))
     typicality = map(tuple, model.typicality(reference.texts).tolist())
-    earlier = Earlier(model.earlier, tuple(typicality), tuple(map(scores.__getitem__, reference.texts)))
     write = partial(own_texts, model.fine_tuned, tuned=model.fine_tuned.adapted)
-    reference = replace(reference, earlier=earlier)
+    reference = replace(
+        reference, earlier=Earlier(model.earlier, tuple(typicality), tuple(map(scores.__getitem__, reference.texts)))
+    )
     reference = trial(reference, states=states, typicality=model.typicality, write=write).added_to(reference)
     return replace(calibration, reference=reference.with_own_scores(partial(calibrated_scores, model, calibration)))
 

@@ -127,8 +127,9 @@ def conclusions(audit: Audit, fpr: float) -> list[Finding]:
         findings.append(Finding(f"no blind classifier could be trained: {summary.reason}", AGAINST))
     else:
         blind = f"a blind classifier, which never sees the model, reaches {summary.blind}"
-        in_order = summary.blind.low <= 0.5 <= summary.blind.high
-        findings.append(Finding(blind + asks_whether_reversed(summary.blind), in_order))
+        findings.append(
+            Finding(blind + asks_whether_reversed(summary.blind), summary.blind.low <= 0.5 <= summary.blind.high)
+        )
     if summary.base is not None:
         findings.append(
             Finding(f"the base model, which never saw the {DATA}, reaches {summary.base}", summary.base.low <= 0.5)

@@ -38,10 +38,9 @@ def _client(config: ModelConfig, api: APIConfig) -> Client:
         raise UsageError(
             f"model {config.model} must come with --base-url, e.g. http://localhost:8000/v1; there is none"
         )
-    client = Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)
     # Whether a server puts a start token is up to it, and token ids are sent with one.
     if config.first_token != "scored":
         raise UsageError(f"first-token must be scored where a model is behind an API; got {config.first_token}")
     if api.tokenizer is not None:
         check_tokenizer_located(api.tokenizer, config.revision)
-    return client
+    return Client(api.base_url, key=key_for(api.base_url), per_minute=api.requests_per_minute)

@@ -119,13 +119,9 @@ def check_unpublished(paths: Sequence[str]) -> None:
     for file in chain.from_iterable(map(files_of_texts, map(Path, paths))):
         if file.suffix != Path(PUBLISHED).suffix:
             continue
-        rows = [row for _, row in read_rows([file])]
-        if all(map(_is_published, rows)):
+        rows = read_rows([file])
+        if all(set(row) == ROW and NUMBER.fullmatch(str(row["id"])) for _, row in rows):
             raise UsageError(f"documents must be those before their publication; {file} holds canaries already")
-
-
-def _is_published(row: Mapping[str, object]) -> bool:
-    return set(row) == ROW and NUMBER.fullmatch(str(row["id"])) is not None
 
 
 def read(folder: Path) -> Canaries:

@@ -181,8 +181,7 @@ def plan(config: RankConfig, canaries: Canaries, requested: Sequence[Detector], 
 
 def report(canaries: Canaries, config: RankConfig, remarks: Sequence[str], scores: pd.DataFrame) -> Report:
     """The tests of all documents together, and by number of publications."""
-    detectors = list(scores.columns[len(ABOUT) :])
-    results = rank_tests(scores, detectors, alpha=config.alpha, seed=config.seed)
+    results = rank_tests(scores, list(scores.columns[len(ABOUT) :]), alpha=config.alpha, seed=config.seed)
     of_all = together(results)
     # The smallest p-value is that of a choice among detectors: it is told corrected for their number.
     best = str(of_all["p_holm"].idxmin())

@@ -199,8 +199,7 @@ class ChatReader:
             raise Unwritable(" ".join(str(error).split()) or type(error).__name__) from error
         _check_calls(chat, text)
         # Without marks there is no list for the chat.
-        marked = spans or [[]]
-        return text, marked[0]
+        return text, (spans or [[]])[0]
 
 
 def _check_calls(chat: Chat, text: str) -> None:

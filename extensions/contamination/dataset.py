@@ -333,8 +333,7 @@ def examine(cell: Cell, model: Model, plan: ScoringPlan | None) -> Examined:
     powers = {}
     for outcome in outcomes:
         if outcome.power:
-            of_shift = partial(outcome.power, level=level, seed=config.seed)
-            powers[outcome.name] = by_times(outcome.shifts, of_shift)
+            powers[outcome.name] = by_times(outcome.shifts, partial(outcome.power, level=level, seed=config.seed))
     return Examined(corrected(outcomes, config.level, powers), verdict, powers, right)
 
 
@@ -378,11 +377,10 @@ def rank_tests(cell: Cell, model: Model) -> list[Outcome]:
 def _ranked(name: str, numbers: Sequence[float], form: str, null: str, shifts: Mapping[int, float]) -> Outcome:
     """The test by the rank of the data set's number, which comes before those of the known sets."""
     value, *unread = numbers
-    # Among R known sets there are R + 1 ranks.
-    finest = 1 / len(numbers)
     # The number of the data set itself may be that of a set which was read.
     power = partial(rank_power, np.array(unread))
-    return Outcome(name, format(value, form), null, rank_among(value, unread), "", finest, power, shifts)
+    # Among R known sets there are R + 1 ranks.
+    return Outcome(name, format(value, form), null, rank_among(value, unread), "", 1 / len(numbers), power, shifts)
 
 
 def divergences(model: "LanguageModel", sets: Sequence[Sequence[str]], config: ContaminationConfig) -> list[float]:

@@ -66,7 +66,7 @@ def report(examined: Examined, cell: Cell) -> Report:
         kept=(0, 4, 3, 5, 1),
     )
     sections = [Section("Tests", tables=[tests])]
-    findings = [*as_findings(cell.doubts, AGAINST), *conclusions(examined, config)]
+    findings = as_findings(cell.doubts, AGAINST) + conclusions(examined, config)
     if examined.right:
         sections.append(Section("Accuracy", tables=[accuracy.table(examined.right)]))
         findings.append(accuracy.finding(examined.right, config.level))
