@@ -115,8 +115,7 @@ def texts_of(config: AuditConfig) -> Inputs:
     refuse_contradictions(labelled)
     parts = split_labelled(labelled, validation=config.validation, seed=config.seed)
     # refused before anything is scored: the calibration would refuse the rate, but only at the end
-    nonmembers = parts.test.take(~parts.test.members)
-    groups = len(set(nonmembers.family.tolist()))
+    groups = len(set(parts.test.family[~parts.test.members].tolist()))
     lowest = 1 / (groups + 1)
     if judged and config.fpr < lowest:
         raise UsageError(
@@ -257,10 +256,3 @@ def _with_verdicts(table: pd.DataFrame, labelled: int, verdicts: Verdicts | None
         columns = ["p_value", "verdict", "warning"]
         table.loc[judged, columns] = verdicts.table[columns].replace({"verdict": {MEMBER: FOUND}}).to_numpy()
     return table
-
-
-def split_by_training(trained_on: Sequence[Document], unread: Sequence[Document], config: AuditConfig) -> Inputs:
-    """Texts of the fine-tuning and others in two parts, labelled as such whatever labels they have."""
-    labelled = [replace(document, member=True) for document in trained_on]
-    labelled += [replace(document, member=False) for document in unread]
-    return Inputs(split_labelled(labelled, validation=config.validation, seed=config.seed))

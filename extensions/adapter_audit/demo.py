@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from extensions.adapter_audit.audit import measure, split_by_training
+from extensions.adapter_audit.audit import Inputs, measure
 from extensions.adapter_audit.report import detectors_table
 from extensions.adapter_audit.settings import AuditConfig
 from fsd.api import (
@@ -16,6 +16,7 @@ from fsd.api import (
     corpus,
     finetune,
     open_model,
+    split_labelled,
 )
 from pipelines.api import show_demonstration, stage
 
@@ -28,11 +29,12 @@ def demo(seed: int) -> None:
         )
         unread = [document for document in corpus() if not document.member][:100]
         half = len(unread) // 2
-        inputs = split_by_training(unread[:half], unread[half:], config)
+        trained_on = [replace(document, member=True) for document in unread[:half]]
+        inputs = Inputs(split_labelled(trained_on + unread[half:], validation=config.validation, seed=seed))
         # with the tuned state, of the adapter that is trained below
         model = open_model(config.model, states=STATES)
         training = AdapterConfig(epochs=8, learning_rate=3e-3, batch_size=4)
-        finetune(model.language_model, Corpus(unread[:half]).texts, training, seed=seed)
+        finetune(model.language_model, Corpus(trained_on).texts, training, seed=seed)
         # the base compared with itself: every difference is 0, as without fine-tuning
         untouched = replace(model, scorers={**model.scorers, "tuned": model.scorers["base"]})
     with stage("scoring"):

@@ -314,8 +314,9 @@ def _nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpus, S
     return nonmembers, labels.notes, ()
 
 
-def examine(cell: Cell, model: Model, plan: ScoringPlan | None) -> Examined:
-    """Run the tests on an open model, and simulate what they would have found; `plan` scores both sides."""
+def examine(cell: Cell, model: Model) -> Examined:
+    """Run the tests on an open model, and simulate what they would have found."""
+    plan = cell.plan(model)
     config = cell.config
     outcomes = [order_test(cell, model)]
     verdict = None

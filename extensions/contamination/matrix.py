@@ -131,10 +131,9 @@ def run(cell: Cell) -> None:
     config = cell.config
     with stage("model"):
         model = open_examined(config, config.files[0])
-        plan = cell.plan(model)
     with examination(config, TASK, config.files) as tracked:
         with stage("scoring"):
-            examined = examine(cell, model, plan)
+            examined = examine(cell, model)
         deliver(partial(report, examined, cell), tracked)
 
 
@@ -165,7 +164,7 @@ def _compute(cell: Cell, model: Model, parent: Run) -> None:
     tags = {"task": TASK, "kind": "cell", "cell": cell.tag, "model": config.model.model}
     with tracking.run(parent.experiment, name, params=flags(config), tags=tags, parent=parent) as opened:
         with stage("scoring"):
-            examined = examine(cell, model, cell.plan(model))
+            examined = examine(cell, model)
         publish(report(examined, cell), opened)
     # The table is made of what is stored.
     opened.check()
