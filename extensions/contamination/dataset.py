@@ -217,7 +217,7 @@ class Cell:
         )
 
     def asked(self) -> Iterator[tuple[str, Iterable[Prompt]]]:
-        """The scorers that an API has to be for the tests, each with prompts; some come several times."""
+        """All that the tests ask an API: names of scorers with their prompts; a name may come several times."""
         yield "base", order_prompts(self.suspect.texts, **self.order)
         plan = self.plan(outline(self.config.model, ("base",)))
         if not plan:
