@@ -357,8 +357,9 @@ def inference_test(
     power = None
     if not verdict.reason:
         of_nonmembers = np.stack([column[len(suspect) :] for column in columns.values()], axis=1)
-        unread = group_means(of_nonmembers, nonmembers.family)
-        power = partial(set_power, unread, (verdict.suspect_groups, verdict.known_groups))
+        power = partial(
+            set_power, group_means(of_nonmembers, nonmembers.family), (verdict.suspect_groups, verdict.known_groups)
+        )
     null = f"{verdict.known_groups} known families, labels permuted"
     outcome = Outcome(INFERENCE, f"difference {verdict.difference:+z.2f}", null, verdict.p, verdict.reason, power=power)
     return outcome, verdict

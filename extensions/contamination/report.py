@@ -118,8 +118,7 @@ def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding
     result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
     if evidence:
         tests = ", ".join(f"{name} ({p_words(p)})" for name, p in evidence.items())
-        number = table["p_holm"].count()
-        result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {number} tests"
+        result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p_holm'].count()} tests"
     findings = [Finding(result)]
     if examined.powers and not evidence:
         test = examined.strongest
@@ -187,16 +186,16 @@ def reader(examined: Examined, config: ContaminationConfig) -> Reader:
             f"Of 100 such data sets that a model was trained on, about so many would have been found: "
             f"{', '.join(shares)}. This is a simulation; another model may remember more of what it read, or less."
         )
+    comparison = "No texts on which it cannot have been trained were given, so that nothing else was compared."
+    if config.known:
+        comparison = (
+            f"It also read texts on which it cannot have been trained ({', '.join(config.known)}), and the two groups "
+            "were compared."
+        )
     order = (
         f"The model read the texts of the data set in the order in which they were published, and in {config.orders} "
         "random orders. A model that was trained on the file finds its own order easier."
     )
-    comparison = "No texts on which it cannot have been trained were given, so that nothing else was compared."
-    if config.known:
-        unread = ", ".join(config.known)
-        comparison = (
-            f"It also read texts on which it cannot have been trained ({unread}), and the two groups were compared."
-        )
     return Reader([answer], errors, [order, comparison])
 
 
