@@ -118,7 +118,10 @@ def conclusions(examined: Examined, config: ContaminationConfig) -> list[Finding
     result = f"no evidence that {model} was trained on this data set; this does not show that it was not"
     if evidence:
         tests = ", ".join(f"{name} ({p_words(p)})" for name, p in evidence.items())
-        result = f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p_holm'].count()} tests"
+        result = (
+            f"evidence that {model} was trained on this data set, by {tests}, corrected for {table['p_holm'].count()} "
+            "tests"
+        )
     findings = [Finding(result)]
     if examined.powers and not evidence:
         test = examined.strongest
