@@ -44,8 +44,6 @@ FREQUENCIES = "frequencies"
 TABLE = "frequencies.npz"
 # Paragraphs between the earlier checkpoint and the model that targets continue.
 BETWEEN = 250
-SMALLER_SEED = 1000
-ORDINARY_SEED = 2000
 # How a real model is trained further.
 BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
 # Learning rate of an adapter in place of all weights.
@@ -196,13 +194,14 @@ def _pretrained(lab: Lab, name: str) -> LanguageModel:
     recipe = replace(SIZES[lab.size], exposures=0)
     if name == BACKGROUND:
         return pretrain([], lab.background, recipe, device="cpu")
+    texts = lab.other_texts
+    if name == SMALLER:
+        texts = lab.background
+        halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
+        recipe = replace(recipe, **halved)
+    seed = {SMALLER: 1000, ORDINARY: 2000}[name]
     tokenizer, _ = load_tokenizer(lab.checkpoint)
-    if name == ORDINARY:
-        recipe = replace(recipe, seed=ORDINARY_SEED)
-        return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
-    halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
-    recipe = replace(recipe, seed=SMALLER_SEED, **halved)
-    return pretrain([], lab.background, recipe, tokenizer=tokenizer, device="cpu")
+    return pretrain([], texts, replace(recipe, seed=seed), tokenizer=tokenizer, device="cpu")
 
 
 def _continued(lab: Lab) -> LanguageModel:

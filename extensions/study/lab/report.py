@@ -137,13 +137,8 @@ def _gains(table: pd.DataFrame) -> Table:
 
 def _regrets(table: pd.DataFrame) -> Table:
     """The mean regret of each score, and its largest, among all scores and among those without a reference."""
-    recommended = set(zip(table["setting"], table["advised"], strict=True))
     table = _with_heading(table[table["score"].isin(SHOWN)])
-    advice = []
-    for place in zip(table["setting"], table["score"], strict=True):
-        word = "advised" if place in recommended else ""
-        advice.append(word)
-    table[""] = advice
+    table[""] = (table["score"] == table["advised"]).map({True: "advised", False: ""})
     table["score"] = pd.Categorical(table["score"], SHOWN).rename_categories("`{}`".format)
     summary = table.groupby(["targets", "setting", "score", ""], sort=False, observed=True)["regret"]
     regrets = summary.agg(["mean", "max"]).reset_index()
