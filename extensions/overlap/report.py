@@ -74,7 +74,7 @@ class Summary:
     longest: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
-    best: list[tuple[float, int, int, Overlap]] = field(default_factory=list)
+    best: list[tuple[float, int, int, Overlap, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, row: Overlap) -> dict[str, Any]:
         """Add a row, and give it as a row of the output file."""
@@ -86,14 +86,15 @@ class Summary:
         self.longest = max(self.longest, row.longest)
         self.kinds[row.kind] += 1
         self.verdicts[row.verdict] += 1
-        if row.found:
-            # The number of the text decides between equal ones, so that rows themselves are never compared.
-            entry = (row.share, row.longest, -self.texts, row)
-            # A few alone are kept, as there may be more rows than memory.
-            self.best = heapq.nlargest(LISTED, [*self.best, entry])
         # A text without n-grams has no share: 0 would read as clean.
         share = row.share if row.ngrams else None
-        return row._asdict() | {"share": share, "class": row.kind, "verdict": row.verdict}
+        written = row._asdict() | {"share": share, "class": row.kind, "verdict": row.verdict}
+        if row.found:
+            # The number of the text decides between equal ones, so that rows themselves are never compared.
+            entry = (row.share, row.longest, -self.texts, row, written)
+            # A few alone are kept, as there may be more rows than memory.
+            self.best = heapq.nlargest(LISTED, [*self.best, entry])
+        return written
 
     @property
     def counted(self) -> str:
@@ -140,10 +141,8 @@ class Summary:
 
     def table(self, n: int) -> Table:
         """The texts with the largest shares, the largest first."""
-        rows = [entry[-1] for entry in self.best]
-        frame = pd.DataFrame(rows)
-        for heading, name in (("share", "share"), ("class", "kind"), ("verdict", "verdict")):
-            frame[heading] = [getattr(row, name) for row in rows]
+        rows = [entry[-2] for entry in self.best]
+        frame = pd.DataFrame(entry[-1] for entry in self.best)
         return Table(
             rows,
             COLUMNS,

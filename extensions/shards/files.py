@@ -108,7 +108,7 @@ def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
         elif system.isdir(path):
             entries = {}
             for name, about in system.find(path, detail=True).items():
-                if _ends(name, endings):
+                if name.lower().endswith(endings):
                     entries[name] = about
         else:
             entries = system.glob(path, detail=True)
@@ -122,10 +122,6 @@ def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
     return files
 
 
-def _ends(name: str, endings: tuple[str, ...]) -> bool:
-    return name.lower().endswith(endings)
-
-
 def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
     """The files of files, folders, patterns and URLs, each once, `without` those below a folder."""
     files: dict[DataFile, None] = {}  # a pattern and a folder may name the same file
@@ -133,7 +129,7 @@ def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
         for file in files_at(place, with_packed(TABLES)):
             if without and Path(file.url).resolve().is_relative_to(without):
                 continue
-            if not _ends(file.url, ENDINGS):
+            if not file.url.lower().endswith(ENDINGS):
                 raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
             files[file] = None
     if not any(file.size for file in files):

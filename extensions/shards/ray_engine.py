@@ -17,10 +17,6 @@ from extensions.shards.shards import Agree, Results, computed
 from fsd.api import ShardConfig, UsageError
 from pipelines.api import RowWork, Worker
 
-# Seconds in which a cluster must answer.
-CONNECT = 60.0
-# Times that Ray gives a worker that died its task again.
-RETRIES = 3
 SETTINGS = {
     # Nobody asked the user whether statistics may be sent.
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -98,7 +94,7 @@ def _check_answers(address: str) -> None:
     if not port.isdecimal():
         return
     try:
-        socket.create_connection((host, int(port)), CONNECT).close()
+        socket.create_connection((host, int(port)), timeout=60).close()
     except OSError as error:
         raise UsageError(f"address must be of a Ray cluster that answers; {address}: {error}") from error
 
@@ -141,5 +137,5 @@ def _actors(ray: Any, work: RowWork, shards: int) -> list[Any]:
     if gpus and resources.get("GPU"):
         room = int(resources["GPU"] / gpus)
     size = min(options.actors or max(room, 1), shards)
-    kind = ray.remote(Actor).options(num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES)
+    kind = ray.remote(Actor).options(num_gpus=gpus, max_restarts=-1, max_task_retries=3)
     return [kind.remote(work, os.getcwd()) for _ in range(size)]  # noqa: PTH109

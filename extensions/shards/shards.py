@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from extensions.shards import files as data
 from extensions.shards.files import Input, Shard
 from fsd.api import (
-    DataFile,
     Finding,
     ShardConfig,
     StorageError,
     UsageError,
+    at_least,
     first_line,
     flags,
     note,
@@ -70,11 +70,10 @@ def computed(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
     except Exception as error:
         return error
     # pandas keeps its types in the metadata as well.
-    metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
+    metadata = table.schema.metadata | {KEY: _mark(shard, key)}
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(metadata), sink)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def _mark(shard: Shard, key: str) -> bytes:
@@ -100,11 +99,6 @@ class Manifest(NamedTuple):
         """Hash of the job."""
         return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
 
-    def cut_from(self, files: Sequence[DataFile], rows: int) -> bool:
-        """Whether the shards are those of files, by sizes and states, so that no byte has to be read again."""
-        states = [(file.url, file.size, file.state) for file in self.inputs]
-        return self.job.get("shard_rows") == rows and states == files
-
     def refuse_other(self, job: Mapping[str, Any], folder: Path) -> None:
         """Refuse another job than this one, which is that of a folder."""
         for name, value in job.items():
@@ -116,17 +110,19 @@ class Manifest(NamedTuple):
 
 def planned(folder: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> Manifest:
     """Cut the files into shards, unless the folder has those of the same files; refuse the folder of another job."""
-    if rows < 1:
-        raise UsageError(f"shard-rows must be at least 1; got {rows}")
+    at_least(1, **{"shard-rows": rows})
     # The output may lie within the folder of the data.
     files = data.find(places, folder.resolve())
     existing = Manifest.opened(folder)
     # Hidden files are drafts of another process that is about to write the manifest.
     if existing is None and folder.is_dir() and any(file.name[0] != "." for file in folder.iterdir()):
         raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {folder}")
-    if existing and existing.cut_from(files, rows):
+    inputs: list[Input] = []
+    shards: list[Shard] = []
+    if existing and existing.job.get("shard_rows") == rows:
         _, inputs, shards = existing
-    else:
+    # By sizes and states, so that no byte has to be read again.
+    if files != [(file.url, file.size, file.state) for file in inputs]:
         inputs, shards = data.cut(files, rows)
     hashes = {file.url: file.hash for file in inputs}
     whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}

@@ -8,10 +8,12 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from fsd.api import UsageError, default_folder, write_whole
+from fsd.api import StorageError, UsageError, default_folder
+from pipelines.api import write_file
 
 PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
 MIN_WORDS = 20
@@ -43,9 +45,9 @@ def _prose(package: str) -> list[str]:
         return list(json.loads(kept.read_bytes()))
     paragraphs = list(chain.from_iterable(map(_paragraphs, modules(package))))
     # a cache that cannot be written costs time alone
-    with suppress(OSError):
+    with suppress(OSError, StorageError):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(paragraphs).encode())
+        write_file(kept, partial(Path.write_text, data=json.dumps(paragraphs)))
     return paragraphs
 
 

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from extensions.study import store
@@ -58,13 +59,10 @@ def prepare(config: LabConfig) -> Job:
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
     folder = default_folder(config.cache) / "lab"
     cells = _count(config)
+    reads = {"corpora": names(config.corpora), "cells": Stated(f"{cells:,}, less those that are finished", cells)}
     paragraphs = config.paragraphs
-    reads = {
-        "corpora": names(config.corpora),
-        "cells": Stated(f"{cells:,}, less those that are finished", cells),
-        "background": Stated(f"{paragraphs:,} paragraphs", {"paragraphs": paragraphs}),
-        "model": model,
-    }
+    reads["background"] = Stated(f"{paragraphs:,} paragraphs", {"paragraphs": paragraphs})
+    reads["model"] = model
     return Job(
         partial(run, config, folder, base), reads, writes=[config.out, folder], experiment=EXPERIMENT, notes=[note]
     )
@@ -177,11 +175,11 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
         if {"earlier", "ordinary"}.intersection(config.references):
             trained_on += lab.other_texts
         background = list(map(Document, trained_on))
-        texts: dict[str, list[Document]] = {}
+        texts = {}
         loaded = []
         for name in config.corpora:
             corpus = corpora.load(name, config.columns)
-            documents = texts[corpus.name] = corpus.documents
+            documents = texts[corpus.name] = list(chain(corpus.older, corpus.later))
             # A copy in the background would be trained on, whatever its label.
             refuse_copies(documents, background)
             loaded.append(corpus)

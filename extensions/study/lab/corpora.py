@@ -44,14 +44,9 @@ class LabCorpus(NamedTuple):
     later: Sequence[Document]
 
     @property
-    def documents(self) -> list[Document]:
-        """All of its texts."""
-        return [*self.older, *self.later]
-
-    @property
     def chats(self) -> list[Prompt]:
         """Those of its texts that are chats."""
-        return [document.prompt for document in self.documents if document.chat]
+        return [document.prompt for document in chain(self.older, self.later) if document.chat]
 
 
 @functools.cache

@@ -166,13 +166,14 @@ def shared(
 
 def train(lab: Lab, wanted: Collection[str]) -> None:
     """Make the models that cells share, and the table of token frequencies, unless that is done."""
-    needed = [] if lab.base else [BACKGROUND]
+    needed = {FREQUENCIES, *wanted}
+    if not lab.base:
+        needed.add(BACKGROUND)
     if lab.continued:
-        needed.append(CONTINUED)
-    needed += [name for name in (SMALLER, ORDINARY) if name in wanted]
-    for name in [*needed, FREQUENCIES]:
+        needed.add(CONTINUED)
+    for name in (BACKGROUND, CONTINUED, SMALLER, ORDINARY, FREQUENCIES):
         path = lab.models / name
-        if not path.exists():
+        if name in needed and not path.exists():
             # The folder appears when it is complete, so that an interrupted call leaves no half of it.
             with new_folder(path) as folder:
                 _make(lab, name, folder)

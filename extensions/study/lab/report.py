@@ -42,8 +42,6 @@ SHOWN = list(COLOURS)
 CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 # Of all scores of a cell, with its labels known.
 BEST = "best in hindsight"
-# What the cells of a column of the tables have in common.
-GROUP = ["size", "sources", "reference", "scored"]
 
 
 def report(measured: pd.DataFrame, cells: int) -> Report:
@@ -96,7 +94,7 @@ def _interval(auc: Estimate) -> str:
 def _with_heading(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the column of a table that each is in: a group of targets, and its number of cells."""
     rows = rows.reset_index(drop=True)
-    groups: Any = rows.groupby(GROUP, sort=False)
+    groups: Any = rows.groupby(["size", "sources", "reference", "scored"], sort=False)
     for (size, sources, reference, scored), group in groups:
         number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
         rows.loc[group.index, "targets"] = f"{size}, sources {sources}, {reference}{_part(scored)} ({number})"
