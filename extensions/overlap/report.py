@@ -19,6 +19,7 @@ from extensions.overlap.overlap import (
     MOST,
     PASSAGE,
     QUESTION,
+    TOO_SHORT,
     VERDICTS,
     Overlap,
     overlap,
@@ -67,7 +68,6 @@ class Summary:
     """Sums over the rows, and those with the largest shares, the largest first."""
 
     texts: int = 0
-    short: int = 0
     shared: int = 0
     ngrams: int = 0
     occurring: int = 0
@@ -79,7 +79,6 @@ class Summary:
     def add(self, row: Overlap) -> dict[str, Any]:
         """Add a row, and give it as a row of the output file."""
         self.texts += 1
-        self.short += not row.ngrams
         self.shared += row.found > 0
         self.ngrams += row.ngrams
         self.occurring += row.found
@@ -135,8 +134,9 @@ class Summary:
         findings = [Finding(result), Finding(f"{counts}; the longest passage has {self.longest:,} words")]
         if self.shared:
             findings.append(Finding(self.classes))
-        if self.short:
-            findings.append(Finding(f"{self.short:,} texts have fewer than {n} words and cannot be compared", AGAINST))
+        short = self.verdicts[TOO_SHORT]
+        if short:
+            findings.append(Finding(f"{short:,} texts have fewer than {n} words and cannot be compared", AGAINST))
         return [*findings, Finding(NOT_SHOWN, AGAINST)]
 
     def table(self, n: int) -> Table:

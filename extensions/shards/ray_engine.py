@@ -14,7 +14,7 @@ from typing import Any
 
 from extensions.shards.files import Shard
 from extensions.shards.shards import Agree, Results, computed
-from fsd.api import ShardConfig, UsageError
+from fsd.api import ShardConfig, UsageError, refusing
 from pipelines.api import RowWork, Worker
 
 SETTINGS = {
@@ -93,10 +93,8 @@ def _check_answers(address: str) -> None:
     # Other words, such as auto, name no machine.
     if not port.isdecimal():
         return
-    try:
+    with refusing(f"address must be of a Ray cluster that answers; {address}: ", OSError):
         socket.create_connection((host, int(port)), timeout=60).close()
-    except OSError as error:
-        raise UsageError(f"address must be of a Ray cluster that answers; {address}: {error}") from error
 
 
 def _results(ray: Any, work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:

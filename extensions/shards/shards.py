@@ -30,6 +30,7 @@ from fsd.api import (
     note,
     progress,
     read_json,
+    refusing,
 )
 from pipelines.api import TABLE_SUFFIXES, Job, RowWork, Stated, Worker, files, show, stage, write_file
 
@@ -149,9 +150,8 @@ def missing(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     """The shards whose whole file is not there."""
     # The manifest's key is that of the job with its model.
     manifest = Manifest.opened(folder)
-    if manifest is None:
-        return list(shards)
-    return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, manifest.key)]
+    key = manifest.key if manifest else ""
+    return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, key)]
 
 
 def _mark_in(file: Path) -> bytes:
@@ -244,10 +244,8 @@ def run(work: RowWork, folder: Path, plan: Manifest, share: Sequence[Shard]) -> 
 def _compute(results: Results, folder: Path, shards: Sequence[Shard]) -> None:
     """Write the shards as they come; a StorageError names those that could not be computed."""
     failed: list[str] = []
-    try:
+    with refusing("out must be a folder that can be written; ", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"out must be a folder that can be written; {folder}: {error.strerror}") from error
     limit = min(GIVE_UP, len(shards))
     with progress(sum(shard.rows for shard in shards), "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):

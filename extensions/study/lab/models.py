@@ -56,8 +56,8 @@ class Base:
 
     model: str
     fingerprint: str
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    method: Literal["full", "lora"] = "full"
+    dtype: str = "bfloat16"
+    method: str = "full"
     chats: Literal["", "answers", "whole"] = ""
     """What targets learn of chats, if there are any."""
     recipe: Recipe = BASE_RECIPE

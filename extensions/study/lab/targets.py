@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 import pandas as pd
@@ -159,8 +159,7 @@ def compute(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.Data
     with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
         # Once, before the cells, all of which read them.
         pool.apply(models.train, (lab, tuple({cell.reference for cell in cells})))
-        for place, tables in pool.imap_unordered(run_cells, enumerate(targets)):
-            yield from zip(targets[place], tables, strict=True)
+        yield from chain.from_iterable(pool.imap_unordered(run_cells, targets))
 
 
 def start_worker() -> None:
@@ -169,18 +168,17 @@ def start_worker() -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
-def run_cells(numbered: tuple[int, Sequence[Cell]]) -> tuple[int, list[pd.DataFrame]]:
-    """The place of a target among all, and the scores of each of its cells; it is trained once."""
-    place, cells = numbered
+def run_cells(cells: Sequence[Cell]) -> list[tuple[Cell, pd.DataFrame]]:
+    """The cells of a target, which is trained once, and their scores."""
     tables = []
     with cells[0].target.lab.precision:
         model = trained(cells[0].target)
         corpus = ""
         for cell in cells:
             # Cells that differ in the reference alone share the adapter, which the first of them trains.
-            tables.append(scores(cell, model, adapted=cell.corpus == corpus))
+            tables.append((cell, scores(cell, model, adapted=cell.corpus == corpus)))
             corpus = cell.corpus
-    return place, tables
+    return tables
 
 
 def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
