@@ -41,8 +41,6 @@ from fsd.api import (
 )
 from pipelines.api import Job, Stated, byte_size, check_path, deliver, run_name, stage, tracked_run, write_rows
 
-LISTED = 10
-"""Texts of the table."""
 KINDS = {
     ANSWER: "a passage holds the answer",
     QUESTION: "passages do not hold the answer",
@@ -91,8 +89,8 @@ class Summary:
         if row.found:
             # The number of the text decides between equal ones, so that rows themselves are never compared.
             entry = (row.share, row.longest, -self.texts, row, written)
-            # A few alone are kept, as there may be more rows than memory.
-            self.best = heapq.nlargest(LISTED, [*self.best, entry])
+            # Those of the table alone are kept, as there may be more rows than memory.
+            self.best = heapq.nlargest(10, [*self.best, entry])
         return written
 
     @property

@@ -40,8 +40,6 @@ FORMAT = 1
 MANIFEST = "_manifest.json"
 KEY = b"fsd.shard"
 """Metadata of a shard's file: hash of the job, and number of the shard."""
-# If so many shards have failed and none has succeeded, the others would fail too.
-GIVE_UP = 3
 # Settings on which no number depends, or that the manifest holds in another form.
 ELSEWHERE = {
     "out",
@@ -246,7 +244,8 @@ def _compute(results: Results, folder: Path, shards: Sequence[Shard]) -> None:
     failed: list[str] = []
     with refusing("out must be a folder that can be written; ", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    limit = min(GIVE_UP, len(shards))
+    # If so many shards have failed and none has succeeded, the others would fail too.
+    limit = min(3, len(shards))
     with progress(sum(shard.rows for shard in shards), "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):
             if isinstance(result, Exception):

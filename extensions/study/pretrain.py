@@ -201,7 +201,7 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
     model = pretrain(
         members, background, recipe, tokenizer=tokenizer, device=config.device, log=lambda loss, _: losses.append(loss)
     )
-    parameters = sum(weights.numel() for weights in model.base.parameters())
+    parameters = model.base.num_parameters()
     # The card and the scores are those of the weights as they are read again, in half precision.
     model.base.half().save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)

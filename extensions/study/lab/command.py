@@ -24,6 +24,7 @@ from fsd.api import (
     UsageError,
     at_least,
     default_folder,
+    flags,
     outline,
     refuse_copies,
     resolve_precision,
@@ -184,9 +185,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
             refuse_copies(documents, background)
             loaded.append(corpus)
         cells = list(_cells(config, loaded, lab))
-    named = ("corpora", "exposures", "sources", "references", "adapters", "seeds", "paragraphs")
-    params = {name: getattr(config, name) for name in named}
-    params["size"] = lab.size
+    params = flags(config) | {"size": lab.size}
     if base:
         params |= {"learning_rate": base.recipe.learning_rate, "dtype": base.dtype, "chats": base.chats}
     with tracked_run(

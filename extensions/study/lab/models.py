@@ -42,12 +42,8 @@ SMALLER = "smaller"
 ORDINARY = "ordinary"
 FREQUENCIES = "frequencies"
 TABLE = "frequencies.npz"
-# Paragraphs between the earlier checkpoint and the model that targets continue.
-BETWEEN = 250
 # How a real model is trained further.
 BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
-# Learning rate of an adapter in place of all weights.
-LORA_RATE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Base:
     @classmethod
     def of(cls, model: str, rate: float | None, **options: Any) -> "Base":
         """The model of a name; the usual rate is that of all weights, or of an adapter."""
-        usual = LORA_RATE if options.get("method") == "lora" else BASE_RECIPE.learning_rate
+        usual = 5e-4 if options.get("method") == "lora" else BASE_RECIPE.learning_rate
         recipe = replace(BASE_RECIPE, learning_rate=rate or usual)
         return cls(model, experiment.weights_of(model), recipe=recipe, **options)
 
@@ -209,5 +205,5 @@ def _continued(lab: Lab) -> LanguageModel:
     model = load(replace(lab, continued=False).model("before"))
     recipe = lab.base.recipe if lab.base else replace(SIZES[lab.size], exposures=0)
     with lab.precision:
-        continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, bar_shown=False)
+        continue_pretraining(model, lab.other_texts[:250], recipe, bar_shown=False)
     return model

@@ -48,11 +48,6 @@ from pipelines.api import detector_settings, experiment
 # Parts of chats that are scored.
 ANSWERS = "answers"
 WHOLE = "whole"
-# Targets after which a worker is replaced, since its memory grows; with a base after each.
-TASKS = 8
-# Paragraphs of the background that the members are shuffled with, and those of a real model.
-TRAINED_WITH = 250
-BASE_TRAINED_WITH = 125
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,8 @@ def compute(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.Data
     targets = [list(group) for _, group in groupby(cells, attrgetter("target"))]
     # A forked worker would share locks with the threads of torch.
     spawn = multiprocessing.get_context("spawn")
-    tasks = 1 if lab.base else TASKS
+    # Targets after which a worker is replaced, since its memory grows.
+    tasks = 1 if lab.base else 8
     with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
         # Once, before the cells, all of which read them.
         pool.apply(models.train, (lab, tuple({cell.reference for cell in cells})))
@@ -191,7 +187,8 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     texts: list[str | Prompt] = list(more)
     for source in target.sources:
         texts += source * target.exposures
-    amount = BASE_TRAINED_WITH if base else TRAINED_WITH
+    # Paragraphs of the background that the members are shuffled with.
+    amount = 125 if base else 250
     if any(isinstance(text, Prompt) and text.chat for text in texts):
         amount = 0
     rng = random.Random(target.seed)
