@@ -37,6 +37,7 @@ from fsd.api import (
     TextStream,
     UsageError,
     at_least,
+    counted,
     progress,
 )
 from pipelines.api import Job, Stated, byte_size, check_path, deliver, run_name, stage, tracked_run, write_rows
@@ -190,9 +191,8 @@ def prepare(config: OverlapConfig) -> Job:
 
 def _size(name: str, side: TextStream) -> Stated:
     count = len(side.files)
-    unit = "file" if count == 1 else "files"
     values = {"name": name, "files": count, "bytes": side.size}
-    return Stated(f"{name}: {count:,} {unit}, {byte_size(side.size)}", values)
+    return Stated(f"{name}: {counted(count, 'file')}, {byte_size(side.size)}", values)
 
 
 class _Watched:

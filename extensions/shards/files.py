@@ -103,18 +103,16 @@ def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
     # File systems have no common base class of errors.
     with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
+        is_folder = system.isdir(path)
         if system.isfile(path):
             entries = {path: system.info(path)}
-        elif system.isdir(path):
-            entries = {}
-            for name, about in system.find(path, detail=True).items():
-                if name.lower().endswith(endings):
-                    entries[name] = about
+        elif is_folder:
+            entries = system.find(path, detail=True)
         else:
             entries = system.glob(path, detail=True)
     files = []
     for name, about in sorted(entries.items()):
-        if about["type"] != "directory":
+        if about["type"] != "directory" and (name.lower().endswith(endings) or not is_folder):
             # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
             facts = sorted((key, str(value)) for key, value in about.items())
             state = xxhash.xxh3_64_hexdigest(str(facts).encode())

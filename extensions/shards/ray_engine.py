@@ -29,7 +29,6 @@ ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
     "RAY_AUTH_MODE": "token",
 }
-TOKEN = "RAY_AUTH_TOKEN"
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -67,7 +66,7 @@ def compute(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     options: ShardConfig = work.config.shards
     # Ray itself would join the cluster of the variable too.
     address = options.address or os.environ.get("RAY_ADDRESS")
-    settings = SETTINGS if address else SETTINGS | ALONE | {TOKEN: token_hex(32)}
+    settings = SETTINGS if address else SETTINGS | ALONE | {"RAY_AUTH_TOKEN": token_hex(32)}
     # Ray reads them when it is imported.
     for name, value in settings.items():
         os.environ.setdefault(name, value)

@@ -123,16 +123,15 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 
 def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
-    from fsd.api import Report, as_findings, hub_reachable
+    from fsd.api import Report, as_findings, counted, hub_reachable
 
     online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
     lines = []
     for name, study in catalogue.studies().items():
         cells = len(plan(name, study, StudyConfig()))
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
-        count = "1 cell" if cells == 1 else f"{cells} cells"
         lines.append(f"{name}{aliases}: {study.place}. {study.title}")
-        lines.append(f"    --scale small: can run here; {count}, embedded model and corpus")
+        lines.append(f"    --scale small: can run here; {counted(cells, 'cell')}, embedded model and corpus")
         lines.append(f"    --scale full:  {'; '.join([online, *_requirements(name, study)])}")
     show(Report(headline="studies", findings=as_findings(lines)), text=lambda: print("\n".join(lines)))
 

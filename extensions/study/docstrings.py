@@ -51,7 +51,7 @@ def _files(package: str) -> list[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise UsageError(f"packages of texts must be installed; {package!r} is not")
-    root = Path(next(iter(spec.submodule_search_locations)))
+    root = Path(spec.submodule_search_locations[0])
     return sorted(file for file in root.rglob("*.py") if "tests" not in file.parts)
 
 

@@ -121,13 +121,7 @@ class Cell:
 
 def learned(documents: Documents) -> tuple[str | Prompt, ...]:
     """What targets are trained on of documents: texts, or answers with what they answer."""
-    texts: list[str | Prompt] = []
-    for document in documents:
-        if document.chat or document.context:
-            texts.append(document.prompt)
-        else:
-            texts.append(document.text)
-    return tuple(texts)
+    return tuple(document.prompt if document.chat or document.context else document.text for document in documents)
 
 
 def _hashes(texts: Iterable[str | Prompt]) -> list[str]:
