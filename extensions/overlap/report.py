@@ -238,15 +238,13 @@ def report(summary: Summary, config: OverlapConfig) -> Report:
         "overlap/ngrams": values["share"],
         "overlap/longest": values["longest"],
     }
-    question = f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?"
-    facts = [("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))]
     section = Section("Texts of which most stands in the corpus", tables=[summary.table(n)])
     return Report(
         title="Does it stand in the corpus?",
-        question=question,
+        question=f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?",
         findings=summary.findings(n),
         sections=[section],
-        facts=facts,
+        facts=[("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))],
         score=summary.counted,
         metrics=metrics,
         reader=summary.reader(n),
