@@ -42,6 +42,7 @@ from fsd.data.corpus import Split as Split
 from fsd.data.documents import Document as Document
 from fsd.data.documents import Documents as Documents
 from fsd.data.documents import content_hash as content_hash
+from fsd.data.documents import json_line as json_line
 from fsd.data.documents import segments as segments
 from fsd.data.embedded import corpus as corpus
 from fsd.data.embedded import unread as unread
@@ -122,7 +123,6 @@ from fsd.files import named_below as named_below
 from fsd.files import read_json as read_json
 from fsd.files import read_text as read_text
 from fsd.leftovers import temporary_folder as temporary_folder
-from fsd.leftovers import write_whole as write_whole
 from fsd.models import adapters as adapters
 from fsd.models import language_model as language_model
 from fsd.models.adapters import copy_adapter as copy_adapter

@@ -6,6 +6,7 @@ what counts as the same n-gram are the same words.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,12 +108,14 @@ def _parts(texts: Iterable[Passage], n: int) -> Iterator["_Part"]:
     yield part
 
 
-class _Text(NamedTuple):
-    """A text of a part: where its words begin there, and which of them are its answer."""
+@dataclass
+class _Text:
+    """A text of a part: where its words are there, and which of them are its answer."""
 
     origin_url: str
-    begin: int
     answer: tuple[int, int] | None
+    begin: int
+    end: int = 0
 
 
 class _Part:
@@ -130,18 +133,17 @@ class _Part:
         if passage.opens:
             # only a row has an answer, and a row is one passage
             answer = _answer_span(normalised(passage.answer), words)
-            self.texts.append(_Text(passage.origin_url, len(self.words), answer))
+            self.texts.append(_Text(passage.origin_url, answer, len(self.words)))
         self.words += words
+        self.texts[-1].end = len(self.words)
 
     def index(self) -> bool:
         """Sort the n-grams by their hashes, once all texts are there; whether there are any."""
-        bounds = [text.begin for text in self.texts] + [len(self.words)]
-        self.sizes = np.diff(bounds).tolist()
         hashes = self._hashes(self.words)
         inside = np.zeros(hashes.size, np.bool_)
-        for text, size in zip(self.texts, self.sizes, strict=True):
+        for text in self.texts:
             # what begins in the last words of a text would lie in two
-            inside[text.begin : text.begin + max(0, size - self.n + 1)] = True
+            inside[text.begin : max(text.begin, text.end - self.n + 1)] = True
         places = np.flatnonzero(inside)
         order = np.argsort(hashes[places], kind="stable")
         self.order = places[order]
@@ -194,10 +196,10 @@ class _Part:
 
     def rows(self) -> Iterator[Overlap]:
         """The result of each text."""
-        for text, size in zip(self.texts, self.sizes, strict=True):
-            yield self._row(text, size)
+        return map(self._row, self.texts)
 
-    def _row(self, text: _Text, size: int) -> Overlap:
+    def _row(self, text: _Text) -> Overlap:
+        size = text.end - text.begin
         ngrams = max(0, size - self.n + 1)
         where = self.where[text.begin : text.begin + ngrams]
         common = self.common[text.begin : text.begin + ngrams]
@@ -205,7 +207,8 @@ class _Part:
         answered = None
         if text.answer:
             answered = _holds(runs, common, text.answer, self.n)
-        row = Overlap(text.origin_url, size, ngrams, 0, answered=answered)
+        found = int((where >= 0).sum())
+        row = Overlap(text.origin_url, size, ngrams, found, common=int(common.sum()), answered=answered)
         if not runs:
             return row
         # of equally long ones the first
@@ -213,11 +216,9 @@ class _Part:
         length = end - start + self.n - 1
         begin = text.begin + start
         first_words = self.words[begin : begin + min(length, SHOWN)]
-        found_ngrams = int((where >= 0).sum())
-        source = self.sources[where[start]]
         passage = " ".join(first_words)[:LONGEST]
-        row = row._replace(found=found_ngrams, longest=length, start=start, common=int(common.sum()))
-        return row._replace(where=source, passage=passage)
+        source = self.sources[where[start]]
+        return row._replace(longest=length, start=start, where=source, passage=passage)
 
 
 def _answer_span(answer: Sequence[str], words: Sequence[str]) -> tuple[int, int] | None:

@@ -19,6 +19,7 @@ from extensions.overlap.overlap import (
     MOST,
     PASSAGE,
     QUESTION,
+    TOO_SHORT,
     VERDICTS,
     Overlap,
     overlap,
@@ -36,12 +37,11 @@ from fsd.api import (
     TextStream,
     UsageError,
     at_least,
+    counted,
     progress,
 )
 from pipelines.api import Job, Stated, byte_size, check_path, deliver, run_name, stage, tracked_run, write_rows
 
-LISTED = 10
-"""Texts of the table."""
 KINDS = {
     ANSWER: "a passage holds the answer",
     QUESTION: "passages do not hold the answer",
@@ -67,33 +67,32 @@ class Summary:
     """Sums over the rows, and those with the largest shares, the largest first."""
 
     texts: int = 0
-    short: int = 0
     shared: int = 0
     ngrams: int = 0
     occurring: int = 0
     longest: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     verdicts: Counter[str] = field(default_factory=Counter)
-    best: list[tuple[float, int, int, Overlap]] = field(default_factory=list)
+    best: list[tuple[float, int, int, Overlap, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, row: Overlap) -> dict[str, Any]:
         """Add a row, and give it as a row of the output file."""
         self.texts += 1
-        self.short += not row.ngrams
         self.shared += row.found > 0
         self.ngrams += row.ngrams
         self.occurring += row.found
         self.longest = max(self.longest, row.longest)
         self.kinds[row.kind] += 1
         self.verdicts[row.verdict] += 1
-        if row.found:
-            # The number of the text decides between equal ones, so that rows themselves are never compared.
-            entry = (row.share, row.longest, -self.texts, row)
-            # A few alone are kept, as there may be more rows than memory.
-            self.best = heapq.nlargest(LISTED, [*self.best, entry])
         # A text without n-grams has no share: 0 would read as clean.
         share = row.share if row.ngrams else None
-        return row._asdict() | {"share": share, "class": row.kind, "verdict": row.verdict}
+        written = row._asdict() | {"share": share, "class": row.kind, "verdict": row.verdict}
+        if row.found:
+            # The number of the text decides between equal ones, so that rows themselves are never compared.
+            entry = (row.share, row.longest, -self.texts, row, written)
+            # Those of the table alone are kept, as there may be more rows than memory.
+            self.best = heapq.nlargest(10, [*self.best, entry])
+        return written
 
     @property
     def counted(self) -> str:
@@ -134,16 +133,15 @@ class Summary:
         findings = [Finding(result), Finding(f"{counts}; the longest passage has {self.longest:,} words")]
         if self.shared:
             findings.append(Finding(self.classes))
-        if self.short:
-            findings.append(Finding(f"{self.short:,} texts have fewer than {n} words and cannot be compared", AGAINST))
+        short = self.verdicts[TOO_SHORT]
+        if short:
+            findings.append(Finding(f"{short:,} texts have fewer than {n} words and cannot be compared", AGAINST))
         return [*findings, Finding(NOT_SHOWN, AGAINST)]
 
     def table(self, n: int) -> Table:
         """The texts with the largest shares, the largest first."""
-        rows = [entry[-1] for entry in self.best]
-        frame = pd.DataFrame(rows)
-        for heading, name in (("share", "share"), ("class", "kind"), ("verdict", "verdict")):
-            frame[heading] = [getattr(row, name) for row in rows]
+        rows = [entry[-2] for entry in self.best]
+        frame = pd.DataFrame(entry[-1] for entry in self.best)
         return Table(
             rows,
             COLUMNS,
@@ -193,9 +191,8 @@ def prepare(config: OverlapConfig) -> Job:
 
 def _size(name: str, side: TextStream) -> Stated:
     count = len(side.files)
-    unit = "file" if count == 1 else "files"
     values = {"name": name, "files": count, "bytes": side.size}
-    return Stated(f"{name}: {count:,} {unit}, {byte_size(side.size)}", values)
+    return Stated(f"{name}: {counted(count, 'file')}, {byte_size(side.size)}", values)
 
 
 class _Watched:
@@ -241,15 +238,13 @@ def report(summary: Summary, config: OverlapConfig) -> Report:
         "overlap/ngrams": values["share"],
         "overlap/longest": values["longest"],
     }
-    question = f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?"
-    facts = [("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))]
     section = Section("Texts of which most stands in the corpus", tables=[summary.table(n)])
     return Report(
         title="Does it stand in the corpus?",
-        question=question,
+        question=f"Which texts of {config.texts} share {n} words in a row with {config.corpus}?",
         findings=summary.findings(n),
         sections=[section],
-        facts=facts,
+        facts=[("Texts", config.texts), ("Corpus", config.corpus), ("Words of an n-gram", str(n))],
         score=summary.counted,
         metrics=metrics,
         reader=summary.reader(n),

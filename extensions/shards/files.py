@@ -103,27 +103,21 @@ def _remote(place: str, endings: tuple[str, ...]) -> list[DataFile]:
     # File systems have no common base class of errors.
     with refusing(f"data must be files, a folder or a pattern; {place}: "):
         system, path = fsspec.url_to_fs(place)
+        is_folder = system.isdir(path)
         if system.isfile(path):
             entries = {path: system.info(path)}
-        elif system.isdir(path):
-            entries = {}
-            for name, about in system.find(path, detail=True).items():
-                if _ends(name, endings):
-                    entries[name] = about
+        elif is_folder:
+            entries = system.find(path, detail=True)
         else:
             entries = system.glob(path, detail=True)
     files = []
     for name, about in sorted(entries.items()):
-        if about["type"] != "directory":
+        if about["type"] != "directory" and (name.lower().endswith(endings) or not is_folder):
             # Some file systems know a version or a hash, others the time of the last change: all of it is the state.
             facts = sorted((key, str(value)) for key, value in about.items())
             state = xxhash.xxh3_64_hexdigest(str(facts).encode())
             files.append(DataFile(system.unstrip_protocol(name), int(about["size"] or 0), state))
     return files
-
-
-def _ends(name: str, endings: tuple[str, ...]) -> bool:
-    return name.lower().endswith(endings)
 
 
 def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
@@ -133,7 +127,7 @@ def find(places: Sequence[str], without: Path | None = None) -> list[DataFile]:
         for file in files_at(place, with_packed(TABLES)):
             if without and Path(file.url).resolve().is_relative_to(without):
                 continue
-            if not _ends(file.url, ENDINGS):
+            if not file.url.lower().endswith(ENDINGS):
                 raise UsageError(f"shards must be made of {', '.join(ENDINGS)}; got {file.url}")
             files[file] = None
     if not any(file.size for file in files):

@@ -14,13 +14,9 @@ from typing import Any
 
 from extensions.shards.files import Shard
 from extensions.shards.shards import Agree, Results, computed
-from fsd.api import ShardConfig, UsageError
+from fsd.api import ShardConfig, UsageError, refusing
 from pipelines.api import RowWork, Worker
 
-# Seconds in which a cluster must answer.
-CONNECT = 60.0
-# Times that Ray gives a worker that died its task again.
-RETRIES = 3
 SETTINGS = {
     # Nobody asked the user whether statistics may be sent.
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -33,7 +29,6 @@ ALONE = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # no cluster, on any system: the loopback interface
     "RAY_AUTH_MODE": "token",
 }
-TOKEN = "RAY_AUTH_TOKEN"
 QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -71,7 +66,7 @@ def compute(work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
     options: ShardConfig = work.config.shards
     # Ray itself would join the cluster of the variable too.
     address = options.address or os.environ.get("RAY_ADDRESS")
-    settings = SETTINGS if address else SETTINGS | ALONE | {TOKEN: token_hex(32)}
+    settings = SETTINGS if address else SETTINGS | ALONE | {"RAY_AUTH_TOKEN": token_hex(32)}
     # Ray reads them when it is imported.
     for name, value in settings.items():
         os.environ.setdefault(name, value)
@@ -97,10 +92,8 @@ def _check_answers(address: str) -> None:
     # Other words, such as auto, name no machine.
     if not port.isdecimal():
         return
-    try:
-        socket.create_connection((host, int(port)), CONNECT).close()
-    except OSError as error:
-        raise UsageError(f"address must be of a Ray cluster that answers; {address}: {error}") from error
+    with refusing(f"address must be of a Ray cluster that answers; {address}: ", OSError):
+        socket.create_connection((host, int(port)), timeout=60).close()
 
 
 def _results(ray: Any, work: RowWork, shards: Sequence[Shard], agree: Agree) -> Results:
@@ -141,5 +134,5 @@ def _actors(ray: Any, work: RowWork, shards: int) -> list[Any]:
     if gpus and resources.get("GPU"):
         room = int(resources["GPU"] / gpus)
     size = min(options.actors or max(room, 1), shards)
-    kind = ray.remote(Actor).options(num_gpus=gpus, max_restarts=-1, max_task_retries=RETRIES)
+    kind = ray.remote(Actor).options(num_gpus=gpus, max_restarts=-1, max_task_retries=3)
     return [kind.remote(work, os.getcwd()) for _ in range(size)]  # noqa: PTH109

@@ -20,16 +20,17 @@ import pyarrow.parquet as pq
 from extensions.shards import files as data
 from extensions.shards.files import Input, Shard
 from fsd.api import (
-    DataFile,
     Finding,
     ShardConfig,
     StorageError,
     UsageError,
+    at_least,
     first_line,
     flags,
     note,
     progress,
     read_json,
+    refusing,
 )
 from pipelines.api import TABLE_SUFFIXES, Job, RowWork, Stated, Worker, files, show, stage, write_file
 
@@ -39,8 +40,6 @@ FORMAT = 1
 MANIFEST = "_manifest.json"
 KEY = b"fsd.shard"
 """Metadata of a shard's file: hash of the job, and number of the shard."""
-# If so many shards have failed and none has succeeded, the others would fail too.
-GIVE_UP = 3
 # Settings on which no number depends, or that the manifest holds in another form.
 ELSEWHERE = {
     "out",
@@ -70,11 +69,10 @@ def computed(worker: Worker, shard: Shard, key: str) -> bytes | Exception:
     except Exception as error:
         return error
     # pandas keeps its types in the metadata as well.
-    metadata = {**(table.schema.metadata or {}), KEY: _mark(shard, key)}
+    metadata = table.schema.metadata | {KEY: _mark(shard, key)}
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(metadata), sink)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def _mark(shard: Shard, key: str) -> bytes:
@@ -100,11 +98,6 @@ class Manifest(NamedTuple):
         """Hash of the job."""
         return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
 
-    def cut_from(self, files: Sequence[DataFile], rows: int) -> bool:
-        """Whether the shards are those of files, by sizes and states, so that no byte has to be read again."""
-        states = [(file.url, file.size, file.state) for file in self.inputs]
-        return self.job.get("shard_rows") == rows and states == files
-
     def refuse_other(self, job: Mapping[str, Any], folder: Path) -> None:
         """Refuse another job than this one, which is that of a folder."""
         for name, value in job.items():
@@ -116,17 +109,19 @@ class Manifest(NamedTuple):
 
 def planned(folder: Path, places: Sequence[str], rows: int, job: Mapping[str, Any]) -> Manifest:
     """Cut the files into shards, unless the folder has those of the same files; refuse the folder of another job."""
-    if rows < 1:
-        raise UsageError(f"shard-rows must be at least 1; got {rows}")
+    at_least(1, **{"shard-rows": rows})
     # The output may lie within the folder of the data.
     files = data.find(places, folder.resolve())
     existing = Manifest.opened(folder)
     # Hidden files are drafts of another process that is about to write the manifest.
     if existing is None and folder.is_dir() and any(file.name[0] != "." for file in folder.iterdir()):
         raise UsageError(f"out must be a folder that is new, empty, or has a {MANIFEST} of shards; got {folder}")
-    if existing and existing.cut_from(files, rows):
+    inputs: list[Input] = []
+    shards: list[Shard] = []
+    if existing and existing.job.get("shard_rows") == rows:
         _, inputs, shards = existing
-    else:
+    # By sizes and states, so that no byte has to be read again.
+    if files != [(file.url, file.size, file.state) for file in inputs]:
         inputs, shards = data.cut(files, rows)
     hashes = {file.url: file.hash for file in inputs}
     whole = {"format": FORMAT, "fsd": version("fsd"), **job, "inputs": hashes}
@@ -153,9 +148,8 @@ def missing(folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     """The shards whose whole file is not there."""
     # The manifest's key is that of the job with its model.
     manifest = Manifest.opened(folder)
-    if manifest is None:
-        return list(shards)
-    return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, manifest.key)]
+    key = manifest.key if manifest else ""
+    return [shard for shard in shards if _mark_in(folder / shard.name) != _mark(shard, key)]
 
 
 def _mark_in(file: Path) -> bytes:
@@ -248,11 +242,10 @@ def run(work: RowWork, folder: Path, plan: Manifest, share: Sequence[Shard]) -> 
 def _compute(results: Results, folder: Path, shards: Sequence[Shard]) -> None:
     """Write the shards as they come; a StorageError names those that could not be computed."""
     failed: list[str] = []
-    try:
+    with refusing("out must be a folder that can be written; ", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"out must be a folder that can be written; {folder}: {error.strerror}") from error
-    limit = min(GIVE_UP, len(shards))
+    # If so many shards have failed and none has succeeded, the others would fail too.
+    limit = min(3, len(shards))
     with progress(sum(shard.rows for shard in shards), "shards", "row") as bar:
         for number, (shard, result) in enumerate(results, 1):
             if isinstance(result, Exception):

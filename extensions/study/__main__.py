@@ -14,22 +14,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from extensions.study.grid import StudyConfig, plan
+from extensions.study import catalogue
+from extensions.study.catalogue import Study
+from extensions.study.grid import Cell, StudyConfig, plan
 from extensions.study.lab.settings import LabConfig
 from pipelines.api import Job, Stated, command, deferred, deliver, names, program, run_name, show, stage, tracked_run
-
-if TYPE_CHECKING:
-    from extensions.study.catalogue import Study
-    from extensions.study.grid import Cell
 
 STAGES = {"data": "settings and texts", "scoring": "cells", "recording": "recording: tables, figure"}
 
 
 def prepare(config: StudyConfig) -> Job:
     """Plan the cells, of which those that earlier runs hold are not computed again."""
-    from extensions.study import catalogue, cells
+    from extensions.study import cells
     from fsd.api import benchmarks, parse_columns
 
     if config.list:
@@ -126,25 +123,21 @@ def run(config: StudyConfig, name: str, study: "Study", planned: "Sequence[Cell]
 
 def show_catalogue() -> None:
     """Print the studies: name, research question, requirements, and the scales at which each can run now."""
-    from extensions.study import catalogue
-    from fsd.api import Report, as_findings, hub_reachable
+    from fsd.api import Report, as_findings, counted, hub_reachable
 
     online = "can run here" if hub_reachable() else "needs the hub, which cannot be reached"
     lines = []
     for name, study in catalogue.studies().items():
         cells = len(plan(name, study, StudyConfig()))
         aliases = f" (also {', '.join(study.aliases)})" if study.aliases else ""
-        count = "1 cell" if cells == 1 else f"{cells} cells"
         lines.append(f"{name}{aliases}: {study.place}. {study.title}")
-        lines.append(f"    --scale small: can run here; {count}, embedded model and corpus")
+        lines.append(f"    --scale small: can run here; {counted(cells, 'cell')}, embedded model and corpus")
         lines.append(f"    --scale full:  {'; '.join([online, *_requirements(name, study)])}")
     show(Report(headline="studies", findings=as_findings(lines)), text=lambda: print("\n".join(lines)))
 
 
 def _requirements(name: str, study: "Study") -> list[str]:
     """What a study needs at full scale: models, texts and flags."""
-    from extensions.study import catalogue
-
     axes = {axis.name for axis in study.axes}
     # What the paper does not name has to be given, and is shown as a flag.
     full = StudyConfig(scale="full")

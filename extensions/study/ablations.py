@@ -22,7 +22,6 @@ from fsd.api import (
     Documents,
     Split,
     UsageError,
-    at_least,
     date_patterns,
     ends,
     is_chinese,
@@ -70,7 +69,6 @@ def truncate(documents: Documents, size: int) -> tuple[Document, ...]:
 
     Words of Chinese are those of jieba, as in DC-PDD.
     """
-    at_least(1, " word", size=size)
     cut = []
     for document in documents:
         end = _end(document.text, size)

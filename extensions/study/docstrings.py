@@ -1,17 +1,18 @@
 """English prose that is available offline: paragraphs from the docstrings of installed packages."""
 
 import ast
-import hashlib
 import importlib.util
 import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from fsd.api import UsageError, default_folder, write_whole
+from fsd.api import StorageError, UsageError, content_hash, default_folder
+from pipelines.api import write_file
 
 PACKAGES = ("matplotlib", "numpy", "pandas", "scipy", "sklearn", "torch")
 MIN_WORDS = 20
@@ -33,19 +34,16 @@ def docstring_paragraphs(packages: Sequence[str] = PACKAGES, *, limit: int, seed
 def _prose(package: str) -> list[str]:
     """The paragraphs of a package, which the cache keeps until its files change: torch alone takes 14 s."""
     files = _files(package)
-    state = hashlib.sha256()
     # this file too: what counts as prose is decided here
-    for file in chain(files, [Path(__file__)]):
-        status = file.stat()
-        state.update(f"{file} {status.st_size} {status.st_mtime_ns}\n".encode())
-    kept = default_folder() / "docstrings" / f"{state.hexdigest()}.json"
+    states = [(str(file), file.stat().st_mtime_ns) for file in chain(files, [Path(__file__)])]
+    kept = default_folder() / "docstrings" / f"{content_hash(repr(states))}.json"
     with suppress(OSError, ValueError):
         return list(json.loads(kept.read_bytes()))
     paragraphs = list(chain.from_iterable(map(_paragraphs, modules(package))))
     # a cache that cannot be written costs time alone
-    with suppress(OSError):
+    with suppress(OSError, StorageError):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(paragraphs).encode())
+        write_file(kept, partial(Path.write_text, data=json.dumps(paragraphs)))
     return paragraphs
 
 
@@ -53,7 +51,7 @@ def _files(package: str) -> list[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise UsageError(f"packages of texts must be installed; {package!r} is not")
-    root = Path(next(iter(spec.submodule_search_locations)))
+    root = Path(spec.submodule_search_locations[0])
     return sorted(file for file in root.rglob("*.py") if "tests" not in file.parts)
 
 
@@ -70,13 +68,10 @@ def _paragraphs(module: ast.Module) -> Iterator[str]:
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             continue
         for block in re.split(r"\n\s*\n", ast.get_docstring(node) or ""):
-            text = " ".join(block.replace("`", "").split())
-            if _is_prose(block, text):
+            words = block.replace("`", "").split()
+            text = " ".join(words)
+            letters = sum(map(str.isalpha, text)) + text.count(" ")
+            if not MIN_WORDS <= len(words) <= MAX_WORDS or _CODE.search(block):
+                continue
+            if text[0].isupper() and text.endswith(".") and letters > 0.9 * len(text):
                 yield text
-
-
-def _is_prose(block: str, text: str) -> bool:
-    if not MIN_WORDS <= len(text.split()) <= MAX_WORDS or _CODE.search(block):
-        return False
-    letters = sum(character.isalpha() or character == " " for character in text)
-    return text[0].isupper() and text.endswith(".") and letters > 0.9 * len(text)

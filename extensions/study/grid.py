@@ -261,12 +261,7 @@ def _cell(labels: dict[str, str], settings: dict[str, Any], config: StudyConfig,
         settings["data.data"] = ("embedded",)
     if config.other and "texts.unseen_from" in settings:
         settings["texts.other"] = config.other
-    return Cell(labels, _run_config(settings, config), TextOptions(**_section(settings, "texts.")))
-
-
-def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
-    """The configuration of the main pipeline with the settings of a cell."""
-    return FSDConfig(
+    of_run = FSDConfig(
         data=DataConfig(**_section(settings, "data.")),
         model=ModelConfig(**_section(settings, "model.")),
         training=replace(config.training, **_section(settings, "training.")),
@@ -274,6 +269,7 @@ def _run_config(settings: Mapping[str, Any], config: StudyConfig) -> FSDConfig:
         placebo="none",
         seed=config.seed,
     )
+    return Cell(labels, of_run, TextOptions(**_section(settings, "texts.")))
 
 
 def _section(settings: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -32,15 +32,8 @@ from pipelines.api import Job, Stated, check_new_folder, check_parent, command, 
 if TYPE_CHECKING:
     from fsd.api import Document
 
-# What --hold-out writes to the folder.
-CHARACTERS = 3.0
-"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
+# Folder of the model that --hold-out compares.
 TARGET = "target"
-CONTEMPORARY_TWIN = "contemporary-twin"
-TEXTS = "texts.jsonl"
-# Periods of members and of rows labelled 0 whose file names none.
-OLDER = "older"
-LATER = "later"
 
 
 @dataclass(frozen=True)
@@ -105,8 +98,8 @@ def prepare(config: PretrainConfig) -> Job:
     reads["training steps"] = Stated(
         f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
     )
-    # Before the tokenizer is trained, only the characters can be counted.
-    reads |= announced(recipe, characters / CHARACTERS)
+    # Before the tokenizer is trained, only characters can be counted: about three a token of a small vocabulary.
+    reads |= announced(recipe, characters / 3)
     work = partial(run, config, sides, background, labelled)
     return Job(work, reads, writes=[config.out], checks=[partial(check, config)])
 
@@ -165,9 +158,9 @@ def label(
     """The documents with the labels that hold for the target, and with periods where they have none."""
     from fsd.api import with_periods
 
-    sides = ((members, True, OLDER), (held_out, False, OLDER), (nonmembers, False, LATER))
+    # Those held out are contemporaries, on which the comparison rests.
+    sides = ((members, True, "older"), (held_out, False, "older"), (nonmembers, False, "later"))
     documents = []
-    # Not `LATER` for those held out: they are contemporaries, on which the comparison rests.
     for side, member, period in sides:
         documents += [replace(document, member=member, period=document.period or period) for document in side]
     return with_periods(documents, None)
@@ -177,10 +170,10 @@ def run(
     config: PretrainConfig, sides: Sequence[Sequence[str]], background: Sequence[str], documents: "Sequence[Document]"
 ) -> None:
     """Pretrain a model, or the target and its contemporary twin, whose texts are written with their labels."""
-    from fsd.api import Report
+    from fsd.api import Report, json_line
 
     model = Path(config.out)
-    texts = model / TEXTS
+    texts = model / "texts.jsonl"
     commands = []
     # The folder before the training: one that cannot be written fails early.
     with stage("training"), new_folder(model) as folder:
@@ -189,22 +182,12 @@ def run(
         else:
             # The same recipe and seed: the two differ in the half of the members that they read, and in nothing else.
             target = _train(config, background, sides[0], folder / TARGET)
-            twin = _train(config, background, sides[1], folder / CONTEMPORARY_TWIN)
+            twin = _train(config, background, sides[1], folder / "contemporary-twin")
             summary = f"target: {target}; contemporary twin: {twin}"
-            (folder / TEXTS).write_text("".join(map(_line, documents)), encoding="utf-8")
+            (folder / texts.name).write_bytes(b"".join(map(json_line, documents)))
             model /= TARGET
             commands.append(shlex.join(["fsd", "run", "--model", str(model), "--data", str(texts)]))
     show(Report(headline=summary, files={"model": model}, next=commands))
-
-
-def _line(document: "Document") -> str:
-    """A document as a row for `fsd run --data`; empty columns are left out."""
-    row = {"text": document.text, "label": int(bool(document.member)), "period": document.period}
-    if document.group:
-        row["group"] = document.group
-    if document.date:
-        row["date"] = document.date.isoformat()
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[str], folder: Path) -> str:
@@ -218,7 +201,7 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
     model = pretrain(
         members, background, recipe, tokenizer=tokenizer, device=config.device, log=lambda loss, _: losses.append(loss)
     )
-    parameters = sum(weights.numel() for weights in model.base.parameters())
+    parameters = model.base.num_parameters()
     # The card and the scores are those of the weights as they are read again, in half precision.
     model.base.half().save_pretrained(folder)
     model.tokenizer.save_pretrained(folder)
@@ -233,10 +216,7 @@ def _train(config: PretrainConfig, background: Sequence[str], members: Sequence[
         source = {f"docstrings of {name}": version(name.replace("sklearn", "scikit-learn")) for name in PACKAGES}
     # A single batch is noisy.
     final = fmean(losses[-20:])
-    curve = []
-    for step in range(0, len(losses), 20):
-        loss = fmean(losses[step : step + 20])
-        curve.append(round(loss, 4))
+    curve = [round(fmean(losses[step : step + 20]), 4) for step in range(0, len(losses), 20)]
     # In the order in which a reader asks: what was trained, on what, and how it went.
     card = {
         "recipe": asdict(recipe),

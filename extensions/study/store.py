@@ -5,7 +5,7 @@ Studies and the laboratory are two uses of it.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import pandas as pd
 
@@ -15,19 +15,8 @@ from pipelines.api import finished_cells
 SCORES = "scores.parquet"
 
 
-class GridCell(Protocol):
-    """A cell: what it is called, and a hash of all that its numbers depend on."""
-
-    @property
-    def name(self) -> str:
-        """Its labels, for people."""
-
-    @property
-    def tag(self) -> str:
-        """Equal for cells of equal numbers."""
-
-
-Cell = TypeVar("Cell", bound=GridCell)
+# It has a `name` for people, and as `tag` a hash of all that its numbers depend on.
+Cell = Any
 
 
 def finish(
@@ -38,15 +27,17 @@ def finish(
     `compute` yields each cell of those that it is given, and what became of it, when its run has ended.
     """
     earlier = finished_cells(parent)
-    # Backwards, so that the first of equal cells is kept.
-    distinct = {cell.tag: cell for cell in reversed(cells)}
-    missing = [cell for tag, cell in reversed(distinct.items()) if tag not in earlier]
-    for tag in reversed(distinct):
-        if tag in earlier:
-            _show(earlier[tag], parent)
-    with progress(len(distinct), study, "cell") as bar:
-        bar.update(len(distinct) - len(missing))
-        for cell, outcome in compute(missing):
+    shown = set()
+    missing: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.tag not in earlier:
+            missing.setdefault(cell.tag, cell)
+        elif cell.tag not in shown:
+            shown.add(cell.tag)
+            _show(earlier[cell.tag], parent)
+    with progress(len(shown) + len(missing), study, "cell") as bar:
+        bar.update(len(shown))
+        for cell, outcome in compute(list(missing.values())):
             bar.update(1)
             note(f"{study}: {cell.name} ({outcome})")
     return finished_cells(parent)
@@ -63,7 +54,7 @@ def _show(record: RunRecord, parent: Run) -> None:
 
 
 @contextmanager
-def run_of(study: str, cell: GridCell, params: Mapping[str, object], parent: Run) -> Iterator[Run]:
+def run_of(study: str, cell: Cell, params: Mapping[str, object], parent: Run) -> Iterator[Run]:
     """The run of a cell, in that of its grid; it is an error if it cannot be stored, since tables are made of it."""
     tags = {"study": study, "kind": "cell", "cell": cell.tag}
     with tracking.run(parent.experiment, f"{study}: {cell.name}", params=params, tags=tags, parent=parent) as opened:

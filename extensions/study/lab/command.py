@@ -19,10 +19,12 @@ from extensions.study.pretrain import announced
 from fsd.api import (
     Document,
     ModelConfig,
+    Prompt,
     Run,
     UsageError,
     at_least,
     default_folder,
+    flags,
     outline,
     refuse_copies,
     resolve_precision,
@@ -30,24 +32,17 @@ from fsd.api import (
 from pipelines.api import Job, Stated, check_table_path, deliver, names, stage, tracked_run, write_table
 
 EXPERIMENT = "fsd-lab"
-# Folder in the cache with the models and finished cells.
-FOLDER = "lab"
-SMALL_TEXTS = 120
-SMALL_SEEDS = 2
-SMALL_EXPOSURES = (0, 4)
-SMALL_PARAGRAPHS = 800
 # Its docstrings alone are background enough for tiny targets.
 SMALL_PACKAGES = ("pandas",)
 # Name of a corpus, and what a seed draws of it.
 DrawnCorpus = tuple[str, Sides]
-# Name of a corpus → all of its texts.
-CorpusTexts = Mapping[str, Sequence[Document]]
 
 
 def prepare(config: LabConfig) -> Job:
     """Check the settings and the corpora but `code`, which takes a minute to cut."""
     config = _with_defaults(config)
     _check(config)
+    chats = _check_corpora(config)
     base = None
     model = announced(SIZES[config.size], 0)["model"]
     note = "a cell takes one to three minutes on a core; `tiny` ones are faster, those of 8M slower"
@@ -59,11 +54,11 @@ def prepare(config: LabConfig) -> Job:
             config.learning_rate,
             method=config.method,
             dtype=config.dtype,
-            chats=config.chats if _has_chats(config) else "",
+            chats=config.chats if chats else "",
         )
         model = Stated(f"{base.model}, continued", base.model)
         note = "a cell of smollm2 takes 5 GB of memory, and for 320 texts eleven minutes of one core"
-    folder = default_folder(config.cache) / FOLDER
+    folder = default_folder(config.cache) / "lab"
     cells = _count(config)
     reads = {"corpora": names(config.corpora), "cells": Stated(f"{cells:,}, less those that are finished", cells)}
     paragraphs = config.paragraphs
@@ -83,10 +78,10 @@ def _with_defaults(config: LabConfig) -> LabConfig:
     return replace(
         config,
         size="tiny",
-        seeds=min(config.seeds, SMALL_SEEDS),
-        exposures=SMALL_EXPOSURES,
-        paragraphs=min(config.paragraphs, SMALL_PARAGRAPHS),
-        texts=config.texts or SMALL_TEXTS,
+        seeds=min(config.seeds, 2),
+        exposures=(0, 4),
+        paragraphs=min(config.paragraphs, 800),
+        texts=config.texts or 120,
     )
 
 
@@ -106,6 +101,11 @@ def _check(config: LabConfig) -> None:
     if exposures[:1] != [0] or len(exposures) < 2:
         listed = _listed(config.exposures)
         raise UsageError(f"exposures must be 0, for the control, and at least one number above; got {listed}")
+    most = len(config.corpora)
+    # More would teach a corpus twice.
+    if not 1 <= min(config.sources, default=0) <= max(config.sources) <= most:
+        listed = _listed(config.sources)
+        raise UsageError(f"sources must be numbers from 1 to that of the corpora, {most}; got {listed}")
     at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
     at_least(100, paragraphs=config.paragraphs)
     most = len(config.corpora)
@@ -118,33 +118,26 @@ def _check(config: LabConfig) -> None:
         names = _listed(sorted(unusual))
         raise UsageError(f"references must be before or earlier with a base, which has no other relatives; got {names}")
     check_table_path(config.out, config.corpora)
-    for corpus in _read(config):
-        _check_chats(config, corpus)
+
+
+def _check_corpora(config: LabConfig) -> list[Prompt]:
+    """The chats, and a template that writes them; functions of packages, which take a minute, are cut by the work."""
+    chats = []
+    for name in config.corpora:
+        if name in (corpora.CODE, corpora.OWN_CODE):
+            continue
+        corpus = corpora.load(name, config.columns)
+        if corpus.chats and not config.base:
+            raise UsageError(
+                f"corpus {corpus.name} must be learned by a base, whose template writes its chats; give --base, such "
+                "as smollm2"
+            )
+        chats += corpus.chats
         for seed in range(config.seeds):
             corpora.draw(corpus, seed, config.texts)
-
-
-def _read(config: LabConfig) -> Iterator[LabCorpus]:
-    """The corpora of texts; functions of packages are cut when the work begins, since this takes a minute."""
-    for name in config.corpora:
-        if name not in (corpora.CODE, corpora.OWN_CODE):
-            yield corpora.load(name, config.columns)
-
-
-def _has_chats(config: LabConfig) -> bool:
-    return any(corpus.chats for corpus in _read(config))
-
-
-def _check_chats(config: LabConfig, corpus: LabCorpus) -> None:
-    """Refuse chats that no template writes."""
-    if not corpus.chats:
-        return
-    if not config.base:
-        raise UsageError(
-            f"corpus {corpus.name} must be learned by a base, whose template writes its chats; give --base, such as "
-            "smollm2"
-        )
-    outline(ModelConfig(config.base)).check_chats(corpus.chats)
+    if chats and config.base:
+        outline(ModelConfig(config.base)).check_chats(chats)
+    return chats
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -197,9 +190,7 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
             refuse_copies(documents, background)
             loaded.append(corpus)
         cells = list(_cells(config, loaded, lab))
-    named = ("corpora", "exposures", "sources", "references", "adapters", "seeds", "paragraphs")
-    params = {name: getattr(config, name) for name in named}
-    params["size"] = lab.size
+    params = flags(config) | {"size": lab.size}
     if base:
         params |= {"learning_rate": base.recipe.learning_rate, "dtype": base.dtype, "chats": base.chats}
     with tracked_run(
@@ -217,7 +208,9 @@ def run(config: LabConfig, folder: Path, base: Base | None) -> None:
         deliver(replace(page, files=files), tracked)
 
 
-def _compute(workers: int, texts: CorpusTexts, parent: Run, cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+def _compute(
+    workers: int, texts: Mapping[str, Sequence[Document]], parent: Run, cells: Sequence[Cell]
+) -> Iterator[tuple[Cell, str]]:
     """Each cell, its scores and AUCs in a run of its own."""
     for cell, table in compute(cells, workers):
         with store.run_of("lab", cell, cell.labels, parent) as opened:

@@ -20,9 +20,7 @@ CONTEMPORARY = MEMBERSHIP.negative
 LATER = WITH_LATER.negative
 CODE = "code"
 OLDER_CODE = ("numpy", "scipy", "pandas")
-OLDER_FUNCTIONS = 280
 NEWER_CODE = ("transformers", "peft", "trl", "accelerate")
-NEWER_FUNCTIONS = 260
 OWN_CODE = "own-code"
 CHATS = "chats"
 OWN_FUNCTIONS = {"fsd": 160, "pipelines": 50}
@@ -57,7 +55,7 @@ def load(name: str, columns: str = "") -> LabCorpus:
     period of the members are older. Where no text has a period, the members are older; where none has a label, all are.
     """
     if name == CODE:
-        return LabCorpus(name, functions(OLDER_CODE, OLDER_FUNCTIONS), functions(NEWER_CODE, NEWER_FUNCTIONS))
+        return LabCorpus(name, functions(OLDER_CODE, 280), functions(NEWER_CODE, 260))
     if name == OWN_CODE:
         older = []
         for package, limit in OWN_FUNCTIONS.items():

@@ -42,14 +42,8 @@ SMALLER = "smaller"
 ORDINARY = "ordinary"
 FREQUENCIES = "frequencies"
 TABLE = "frequencies.npz"
-# Paragraphs between the earlier checkpoint and the model that targets continue.
-BETWEEN = 250
-SMALLER_SEED = 1000
-ORDINARY_SEED = 2000
 # How a real model is trained further.
 BASE_RECIPE = Recipe(context=256, batch_size=8, learning_rate=5e-5)
-# Learning rate of an adapter in place of all weights.
-LORA_RATE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -58,8 +52,8 @@ class Base:
 
     model: str
     fingerprint: str
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    method: Literal["full", "lora"] = "full"
+    dtype: str = "bfloat16"
+    method: str = "full"
     chats: Literal["", "answers", "whole"] = ""
     """What targets learn of chats, if there are any."""
     recipe: Recipe = BASE_RECIPE
@@ -67,7 +61,7 @@ class Base:
     @classmethod
     def of(cls, model: str, rate: float | None, **options: Any) -> "Base":
         """The model of a name; the usual rate is that of all weights, or of an adapter."""
-        usual = LORA_RATE if options.get("method") == "lora" else BASE_RECIPE.learning_rate
+        usual = 5e-4 if options.get("method") == "lora" else BASE_RECIPE.learning_rate
         recipe = replace(BASE_RECIPE, learning_rate=rate or usual)
         return cls(model, experiment.weights_of(model), recipe=recipe, **options)
 
@@ -168,13 +162,14 @@ def shared(
 
 def train(lab: Lab, wanted: Collection[str]) -> None:
     """Make the models that cells share, and the table of token frequencies, unless that is done."""
-    needed = [] if lab.base else [BACKGROUND]
+    needed = {FREQUENCIES, *wanted}
+    if not lab.base:
+        needed.add(BACKGROUND)
     if lab.continued:
-        needed.append(CONTINUED)
-    needed += [name for name in (SMALLER, ORDINARY) if name in wanted]
-    for name in [*needed, FREQUENCIES]:
+        needed.add(CONTINUED)
+    for name in (BACKGROUND, CONTINUED, SMALLER, ORDINARY, FREQUENCIES):
         path = lab.models / name
-        if not path.exists():
+        if name in needed and not path.exists():
             # The folder appears when it is complete, so that an interrupted call leaves no half of it.
             with new_folder(path) as folder:
                 _make(lab, name, folder)
@@ -196,18 +191,19 @@ def _pretrained(lab: Lab, name: str) -> LanguageModel:
     recipe = replace(SIZES[lab.size], exposures=0)
     if name == BACKGROUND:
         return pretrain([], lab.background, recipe, device="cpu")
+    texts = lab.other_texts
+    if name == SMALLER:
+        texts = lab.background
+        halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
+        recipe = replace(recipe, **halved)
+    seed = {SMALLER: 1000, ORDINARY: 2000}[name]
     tokenizer, _ = load_tokenizer(lab.checkpoint)
-    if name == ORDINARY:
-        recipe = replace(recipe, seed=ORDINARY_SEED)
-        return pretrain([], lab.other_texts, recipe, tokenizer=tokenizer, device="cpu")
-    halved = {size: getattr(recipe, size) // 2 for size in ("hidden_size", "layers", "heads")}
-    recipe = replace(recipe, seed=SMALLER_SEED, **halved)
-    return pretrain([], lab.background, recipe, tokenizer=tokenizer, device="cpu")
+    return pretrain([], texts, replace(recipe, seed=seed), tokenizer=tokenizer, device="cpu")
 
 
 def _continued(lab: Lab) -> LanguageModel:
     model = load(replace(lab, continued=False).model("before"))
     recipe = lab.base.recipe if lab.base else replace(SIZES[lab.size], exposures=0)
     with lab.precision:
-        continue_pretraining(model, lab.other_texts[:BETWEEN], recipe, bar_shown=False)
+        continue_pretraining(model, lab.other_texts[:250], recipe, bar_shown=False)
     return model

@@ -42,8 +42,6 @@ SHOWN = list(COLOURS)
 CORPORA = {"wikimia-64": "WikiMIA", "arxivmia": "ArxivMIA", "code": "Code"}
 # Of all scores of a cell, with its labels known.
 BEST = "best in hindsight"
-# What the cells of a column of the tables have in common.
-GROUP = ["size", "sources", "reference", "scored"]
 
 
 def report(measured: pd.DataFrame, cells: int) -> Report:
@@ -96,7 +94,7 @@ def _interval(auc: Estimate) -> str:
 def _with_heading(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the column of a table that each is in: a group of targets, and its number of cells."""
     rows = rows.reset_index(drop=True)
-    groups: Any = rows.groupby(GROUP, sort=False)
+    groups: Any = rows.groupby(["size", "sources", "reference", "scored"], sort=False)
     for (size, sources, reference, scored), group in groups:
         number = len(group[["corpus", "exposures", "seed"]].drop_duplicates())
         rows.loc[group.index, "targets"] = f"{size}, sources {sources}, {reference}{_part(scored)} ({number})"
@@ -137,13 +135,8 @@ def _gains(table: pd.DataFrame) -> Table:
 
 def _regrets(table: pd.DataFrame) -> Table:
     """The mean regret of each score, and its largest, among all scores and among those without a reference."""
-    recommended = set(zip(table["setting"], table["advised"], strict=True))
     table = _with_heading(table[table["score"].isin(SHOWN)])
-    advice = []
-    for place in zip(table["setting"], table["score"], strict=True):
-        word = "advised" if place in recommended else ""
-        advice.append(word)
-    table[""] = advice
+    table[""] = (table["score"] == table["advised"]).map({True: "advised", False: ""})
     table["score"] = pd.Categorical(table["score"], SHOWN).rename_categories("`{}`".format)
     summary = table.groupby(["targets", "setting", "score", ""], sort=False, observed=True)["regret"]
     regrets = summary.agg(["mean", "max"]).reset_index()

@@ -132,7 +132,7 @@ def score_names(measured: pd.DataFrame) -> pd.Series:
 
 def tracked(measured: pd.DataFrame) -> dict[str, float]:
     """The AUCs under the names by which they are tracked: `auc_members_vs_later/loss.fsd`, of chats with the part."""
-    part = measured["scored"].map(lambda part: "" if part == TEXT else f"{part}/")
+    part = (measured["scored"] + "/").replace(f"{TEXT}/", "")
     names = "auc_" + measured["contrast"] + "/" + part + score_names(measured)
     return dict(zip(names, measured["auc"].astype(float), strict=True))
 
@@ -206,18 +206,20 @@ def regrets(results: pd.DataFrame) -> pd.DataFrame:
     tables = []
     keys = [*TARGET, "seed"]
     seen = seen_in_training(results)
-    for key, cell in seen[seen["contrast"] == MEMBERSHIP.name].groupby(keys, sort=False):
-        labels: dict[str, Any] = dict(zip(keys, key, strict=True))
-        alone = cell[~cell["detector"].map(needs_reference)]
-        for setting, among in (("reference", cell), ("no reference", alone)):
-            regret = among["auc"].max() - among["auc"]
-            advice = advised(set(among["score"]))
-            tables.append(
-                among[["score", "auc"]].assign(
-                    **labels, setting=setting, regret=regret, advised=advice and advice.score
-                )
-            )
+    within = seen.loc[seen["contrast"] == MEMBERSHIP.name, [*keys, "detector", "score", "auc"]]
+    alone = within[~within["detector"].map(needs_reference)]
+    for setting, among in (("reference", within), ("no reference", alone)):
+        cells = among.groupby(keys, sort=False)
+        regret = cells["auc"].transform("max") - among["auc"]
+        advice = cells["score"].transform(_advice)
+        tables.append(among.assign(setting=setting, regret=regret, advised=advice))
     return pd.concat(tables, ignore_index=True)
+
+
+def _advice(scores: pd.Series) -> str | None:
+    """The score that is advised where these can be computed."""
+    advice = advised(set(scores))
+    return advice and advice.score
 
 
 @functools.cache

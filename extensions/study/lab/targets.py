@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 
 import pandas as pd
@@ -48,11 +48,6 @@ from pipelines.api import detector_settings, experiment
 # Parts of chats that are scored.
 ANSWERS = "answers"
 WHOLE = "whole"
-# Targets after which a worker is replaced, since its memory grows; with a base after each.
-TASKS = 8
-# Paragraphs of the background that the members are shuffled with, and those of a real model.
-TRAINED_WITH = 250
-BASE_TRAINED_WITH = 125
 
 
 @dataclass(frozen=True)
@@ -126,13 +121,7 @@ class Cell:
 
 def learned(documents: Documents) -> tuple[str | Prompt, ...]:
     """What targets are trained on of documents: texts, or answers with what they answer."""
-    texts: list[str | Prompt] = []
-    for document in documents:
-        if document.chat or document.context:
-            texts.append(document.prompt)
-        else:
-            texts.append(document.text)
-    return tuple(texts)
+    return tuple(document.prompt if document.chat or document.context else document.text for document in documents)
 
 
 def _hashes(texts: Iterable[str | Prompt]) -> list[str]:
@@ -155,12 +144,12 @@ def compute(cells: Sequence[Cell], workers: int) -> Iterator[tuple[Cell, pd.Data
     targets = [list(group) for _, group in groupby(cells, attrgetter("target"))]
     # A forked worker would share locks with the threads of torch.
     spawn = multiprocessing.get_context("spawn")
-    tasks = 1 if lab.base else TASKS
+    # Targets after which a worker is replaced, since its memory grows.
+    tasks = 1 if lab.base else 8
     with spawn.Pool(min(workers, len(targets)), start_worker, maxtasksperchild=tasks) as pool:  # ends them too
         # Once, before the cells, all of which read them.
         pool.apply(models.train, (lab, tuple({cell.reference for cell in cells})))
-        for place, tables in pool.imap_unordered(run_cells, enumerate(targets)):
-            yield from zip(targets[place], tables, strict=True)
+        yield from chain.from_iterable(pool.imap_unordered(run_cells, targets))
 
 
 def start_worker() -> None:
@@ -169,18 +158,17 @@ def start_worker() -> None:
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
-def run_cells(numbered: tuple[int, Sequence[Cell]]) -> tuple[int, list[pd.DataFrame]]:
-    """The place of a target among all, and the scores of each of its cells; it is trained once."""
-    place, cells = numbered
+def run_cells(cells: Sequence[Cell]) -> list[tuple[Cell, pd.DataFrame]]:
+    """The cells of a target, which is trained once, and their scores."""
     tables = []
     with cells[0].target.lab.precision:
         model = trained(cells[0].target)
         corpus = ""
         for cell in cells:
             # Cells that differ in the reference alone share the adapter, which the first of them trains.
-            tables.append(scores(cell, model, adapted=cell.corpus == corpus))
+            tables.append((cell, scores(cell, model, adapted=cell.corpus == corpus)))
             corpus = cell.corpus
-    return place, tables
+    return tables
 
 
 def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
@@ -193,7 +181,8 @@ def trained(target: Target, more: Sequence[str] = ()) -> LanguageModel:
     texts: list[str | Prompt] = list(more)
     for source in target.sources:
         texts += source * target.exposures
-    amount = BASE_TRAINED_WITH if base else TRAINED_WITH
+    # Paragraphs of the background that the members are shuffled with.
+    amount = 125 if base else 250
     if any(isinstance(text, Prompt) and text.chat for text in texts):
         amount = 0
     rng = random.Random(target.seed)

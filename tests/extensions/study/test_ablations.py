@@ -161,7 +161,6 @@ def test_texts_of_each_class_are_held_out_of_the_tested_ones():
             "must leave 6 members and 6 non-members to test on beside 4 unseen texts; got 9 and 5",
         ),
         (lambda: hold_out_each(PARTS, 2), "more than 2 texts of each class to hold out; got 2"),
-        (lambda: truncate([], 0), "size must be at least 1 word; got 0"),
         (lambda: fine_tuning_set(singles(1, 30), "mem", scheme="paper", share=0.1), "holds no mem text"),
         (lambda: take_unseen(PARTS, 11), "from 0 to 10; got 11"),
     ],
