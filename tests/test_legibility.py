@@ -15,13 +15,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines", "extensions")
 MOST = {
-    "nodes": 306_700,
+    "nodes": 306_200,
     "nodes a line of code": 9.8,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 57,
     "assignments of several unrelated values": 0,
-    "comprehensions per 1,000 lines": 29.8,
-    "conditional expressions per 1,000 lines": 13.4,
+    "comprehensions per 1,000 lines": 29.6,
+    "conditional expressions per 1,000 lines": 13.2,
     "starred items per 1,000 lines": 8.1,
     "names that are grammar words, percent": 0.2,
 }

@@ -96,7 +96,7 @@ class Canaries(NamedTuple):
 
 def write(out: Path, sealed: Sealed, published: Mapping[str, str]) -> Canaries:
     """Write a new folder whose sealed list nobody else can read, and read it as a test would before it is in place."""
-    content = json.dumps(asdict(sealed), ensure_ascii=False) + "\n"
+    content = _sealed_json(sealed)
     lines = []
     for entry in sealed.documents:
         # The label and the group make the file a benchmark of members as it is.
@@ -128,6 +128,16 @@ def _is_published(row: Mapping[str, object]) -> bool:
     if set(row) != ROW or row["id"] != row["group"] or row["label"] != 1:
         return False
     return NUMBER.fullmatch(str(row["id"])) is not None
+
+
+def _sealed_json(sealed: Sealed) -> str:
+    """The content of the sealed file; random variants are left out, as they follow from the seed."""
+    content = asdict(sealed)
+    for entry in content["documents"]:
+        if not entry["variants"]:
+            # Whoever seals again by the same seed must get the hash that was published.
+            del entry["variants"]
+    return json.dumps(content, ensure_ascii=False) + "\n"
 
 
 def read(folder: Path) -> Canaries:

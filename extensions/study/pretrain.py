@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Folder of the model that --hold-out compares.
 TARGET = "target"
+CHARACTERS = 3.0
+"""Characters a token, about, of the small vocabularies of models that are pretrained from scratch."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ def prepare(config: PretrainConfig) -> Job:
     reads["training steps"] = Stated(
         f"{counts} of {recipe.batch_size} texts", {"of_each_model": steps, "texts_a_step": recipe.batch_size}
     )
-    # Before the tokenizer is trained, only characters can be counted: about three a token of a small vocabulary.
-    reads |= announced(recipe, characters / 3)
+    # Before the tokenizer is trained, only the characters can be counted.
+    reads |= announced(recipe, characters / CHARACTERS)
     work = partial(run, config, sides, background, labelled)
     return Job(work, reads, writes=[config.out], checks=[partial(check, config)])
 
