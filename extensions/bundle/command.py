@@ -83,8 +83,9 @@ def report(manifest: "Manifest", digest: str, out: Path) -> "Report":
 
     from fsd.api import Finding, Report, Section, numbers
 
+    texts = " with the texts that the run read (--without-texts leaves them out)" if manifest.texts else ""
     findings = [
-        Finding(f"{out} holds {len(manifest.files)} files; SHA-256 of its manifest: {digest}"),
+        Finding(f"{out} holds {len(manifest.files)} files{texts}; SHA-256 of its manifest: {digest}"),
         Finding("publish this hash, or have it time-stamped: it proves that nothing changed later"),
     ]
     if manifest.protocol:

@@ -44,7 +44,6 @@ REPEATED = ("seed", "device", "data", "audit_repeats")
 MODEL = "base_fingerprint"
 """Tag of the base model of a run."""
 
-SHARED = "the intervals cover the draws of the runs and those of the texts, which the runs share"
 ALIKE = "no score differs between the runs on validation: compare other seeds (--seed), methods or settings"
 TWO_ERRORS = 3.92
 """Width of a 95 % interval of a normal variable, in standard errors."""
@@ -66,6 +65,7 @@ class Compared(NamedTuple):
     name: str
     params: Mapping[str, str]
     tags: Mapping[str, str]
+    metrics: Mapping[str, float]
     summary: "pd.DataFrame"
     tested: "pd.DataFrame"
 
@@ -96,12 +96,9 @@ def prepare(config: CompareConfig) -> Job:
     # Before the runs are fetched, which may be on a server.
     check_table_path(config.out)
     runs = list(map(read_run, config.runs))
-    compared_runs = names(config.runs)
-    if not set(runs[0].summary.index).intersection(*(run.summary.index for run in runs)):
-        raise UsageError(f"runs must share a detector; {compared_runs} have none in common")
     check_comparable(runs)
     told = list(zip(settings_of(runs), runs, strict=True))
-    return Job(partial(run, config, told), {"runs": compared_runs}, writes=[config.out], experiment="fsd-compare")
+    return Job(partial(run, config, told), {"runs": names(config.runs)}, writes=[config.out], experiment="fsd-compare")
 
 
 def read_run(name: str) -> Compared:
@@ -111,9 +108,6 @@ def read_run(name: str) -> Compared:
     from fsd.api import results, tracking
 
     version = tracking.version_info(name)
-    # A version that was registered by hand may come from no run.
-    if version and not version.run_id:
-        raise UsageError(f"{name} must be a version that a run registered; it names none")
     run_id = version.run_id if version else name
     summary = pd.read_csv(tracking.fetch_artifact(run_id, "summary.csv"))
     # Other commands, and older versions of this one, have other tables of that name.
@@ -126,7 +120,7 @@ def read_run(name: str) -> Compared:
     if results.MEMBERSHIP.possible(kind):
         scores = scores[results.MEMBERSHIP.among(kind)]
     data = tracking.open_store().client.get_run(run_id).data
-    return Compared(name, data.params, data.tags, summary.set_index("detector"), scores)
+    return Compared(name, data.params, data.tags, data.metrics, summary.set_index("detector"), scores)
 
 
 def check_comparable(runs: Sequence[Compared]) -> None:
@@ -142,7 +136,7 @@ def check_comparable(runs: Sequence[Compared]) -> None:
 
 
 def settings_of(runs: Sequence[Compared]) -> list[str]:
-    """What tells each run apart, in the fewest settings: what comes with the method is not named."""
+    """What tells each run apart: what comes with the method, which others lack or have otherwise, is not named."""
     import pandas as pd
 
     params = pd.DataFrame([run.params for run in runs]).fillna("–").astype(str)
@@ -150,7 +144,9 @@ def settings_of(runs: Sequence[Compared]) -> list[str]:
     # The method first, with which others go.
     for name in sorted(params.columns.difference(list(REPEATED)), key="method".__ne__):
         further = told + f", {name} " + params[name]
-        if further.nunique() > told.nunique():
+        # Also what tells no more apart, as epochs that each method has of its own: a difference may be theirs.
+        known = params[name][params[name] != "–"]
+        if further.nunique() > told.nunique() or (known.nunique() > 1 and name != "target_modules"):
             told = further
     return [words.removeprefix(", ").removeprefix("method ") for words in told]
 
@@ -238,10 +234,10 @@ def run(config: CompareConfig, runs: Runs) -> None:
     with tracked_run(
         config, "fsd-compare", f"{len(runs)} runs", tags={"task": "compare", "from": ",".join(config.runs)}
     ) as tracked:
-        deliver(partial(report, table, choice, config), tracked)
+        deliver(partial(report, table, choice, runs[0][1].metrics.get("headline/blind"), config), tracked)
 
 
-def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) -> "Report":
+def report(table: "pd.DataFrame", choice: Choice | None, blind: float | None, config: CompareConfig) -> "Report":
     """Which settings are better by how much, and one line per detector and settings, the best first."""
     import pandas as pd
 
@@ -270,10 +266,11 @@ def report(table: "pd.DataFrame", choice: Choice | None, config: CompareConfig) 
         order.insert(0, choice.detector)
         score = choice.settings
         findings = differences(choice, found)
-    elif table["sd"].any():
-        findings.append(Finding(SHARED, FOR))
-    else:
+    elif not table["sd"].any():
         findings.append(Finding(ALIKE, AGAINST))
+    if blind is not None:
+        # What a difference is worth: that of two scores which the texts explain is worth nothing.
+        findings.append(Finding(f"a classifier that never sees the model reaches {shortened(blind)}", AGAINST))
     grid = pd.Series(cells).unstack(sort=False).reindex(list(dict.fromkeys(order)), level=0)
     # A run without a control has no lead over it.
     grid = grid.reindex(columns=list(MEASURES)).dropna(axis=1, how="all").fillna("–")

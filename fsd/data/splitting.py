@@ -124,7 +124,8 @@ def split_with(
         validation = VALIDATION
     if not unseen:
         raise UsageError("at least one unseen text must be given; got none")
-    members = [document.origin for document in unseen if document.member]
+    labelled = {document.text for document in documents if document.member}
+    members = [document.origin for document in unseen if document.member or document.text in labelled]
     if members:
         raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
     corpus = as_corpus(documents)

@@ -207,10 +207,7 @@ def _gain(results: Results) -> list[str]:
     )
     if gain.low > 0:
         return [f"{line}higher"]
-    line += "lower" if gain.high < 0 else "not significantly higher"
-    if results.has_contemporaries:
-        line += "; members and non-members are of one period, where fine-tuning alone has nothing to gain"
-    return [line]
+    return [line + ("lower" if gain.high < 0 else "not significantly higher")]
 
 
 def _placebo(answer: Answer) -> str:

@@ -557,7 +557,10 @@ def _configuration(network: Any, config: AdapterConfig, steps: int) -> Any:
     """The first configuration of those that mean the same which peft takes for a network without weights."""
     architecture = network.config.model_type
     if config.method == "adalora" and steps < ADALORA_MIN_STEPS:
-        raise UsageError(f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}")
+        raise UsageError(
+            f"adalora must have at least {ADALORA_MIN_STEPS} steps to move its budget; got {steps}: take more epochs "
+            "or a smaller batch-size"
+        )
     reason = ""
     for preference, targets in enumerate(_targets(network, config)):
         # peft has no dropout for experts that are fused into one parameter.

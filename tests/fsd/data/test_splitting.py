@@ -235,6 +235,11 @@ def test_bad_input():
         (lambda: split(three_kinds(100, 60, 1)), "some non-members must be left to train on"),
         (lambda: split(three_kinds(100, 60, 3)), "at least 2 families in the test part .*; got 43 and 1"),
         (lambda: split_with([], singles(9, 9)), "at least one unseen text must be given; got none"),
+        # An adapter was trained on a text that the data call a member: no file says so by itself.
+        (
+            lambda: split_with([replace(singles(1, 0)[0], member=False)], singles(9, 9)),
+            "unseen texts must be non-members; 1 are members",
+        ),
         (lambda: split_with(singles(0, 9), with_one), "too few families"),
     ):
         with pytest.raises(UsageError, match=says) as error:
