@@ -22,8 +22,10 @@ from tyro.conf import arg
 from extensions.adapter_audit import audit
 from extensions.adapter_audit.report import detectors_table
 from extensions.adapter_audit.settings import AuditConfig
-from extensions.canary import demo, rank
-from extensions.canary.files import Canaries
+from extensions.canary import rank
+from extensions.canary.files import BREAK, Canaries
+from extensions.canary.make import seal
+from extensions.canary.settings import MakeConfig
 from extensions.extract import report as extract
 from extensions.extract import works
 from extensions.study.lab import corpora, results
@@ -34,18 +36,19 @@ from extensions.study.lab.results import COMBINED, TITLES, score_names
 from extensions.study.lab.targets import Cell, Target, scores, trained
 from fsd.config import DetectorConfig, ModelConfig, OptionalPath
 from fsd.data.embedded import unread
-from fsd.data.splitting import LATER, MEMBER
+from fsd.data.splitting import LATER, MEMBER, split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel
 from fsd.net.hub import default_folder, locate
-from fsd.reporting.report import Report, Section, Table, limits, p_value, plain
+from fsd.reporting.report import Column, Report, Section, Table, limits, p_value, plain
 from fsd.scoring.model import open_model
 from fsd.statistics.intervals import Estimate, shortened
 from pipelines.command.cli import command
 from pipelines.command.context import stage
 from pipelines.command.deliver import deliver, tracked_run
 from pipelines.command.job import Job, Stated
+from pipelines.experiment.detector_settings import load_detectors
 
 EXPERIMENT = "fsd-real"
 CORPUS = "wikipedia"
@@ -112,7 +115,7 @@ def run(config: RealConfig, sides: Sides) -> None:
         target = Target(lab, exposures=1, seed=config.seed, sources=(tuple(sides[MEMBER].texts),))
         train(lab, ())
         abstracts = unread()
-        canaries, published = demo.make_canaries(abstracts[:DOCUMENTS], abstracts, f"real {config.seed}", **SCHEME)
+        canaries, published = _canaries(abstracts, f"real {config.seed}")
         chosen = abstracts[DOCUMENTS : DOCUMENTS + SEEN + UNSEEN]
         published += chosen[:SEEN] * COPIES
     answers = {}
@@ -126,12 +129,26 @@ def run(config: RealConfig, sides: Sides) -> None:
         deliver(partial(report, config, answers, cell), tracked)
 
 
+def _canaries(abstracts: list[str], seed: str) -> tuple[Canaries, list[str]]:
+    """Canaries of the first abstracts, of the words of all of them, and what is published."""
+    documents = abstracts[:DOCUMENTS]
+    sealed, texts = seal(MakeConfig((), "", seed=seed, **SCHEME), documents, abstracts)
+    contexts = {}
+    published = []
+    for entry, document in zip(sealed.documents, documents, strict=True):
+        contexts[entry.id] = document + BREAK
+        published += [texts[entry.id]] * entry.repetitions
+    return Canaries(sealed, contexts), published
+
+
 def _ask(cell: Cell, canaries: Canaries, more: list[str], chosen: list[str]) -> dict[str, Any]:
     """The answers of a model: canaries, extraction, scores, and the audit of the adapter of the untouched one."""
     model = trained(cell.target, more)
     scorers = open_model(cell.config.model, local=model).scorers
     answers: dict[str, Any] = {}
-    answers["canary"] = demo.rank_by_loss(canaries, scorers, alpha=SCHEME["alpha"], seed=cell.target.seed)
+    seed = cell.target.seed
+    ranked = rank.score(canaries, load_detectors(DetectorConfig("loss")), scorers, seed=seed)
+    answers["canary"] = rank.rank_tests(ranked, ["loss"], alpha=SCHEME["alpha"], seed=seed)
     answers["extraction"] = works.seen_and_unseen(model, chosen, SEEN, COPIES)
     # This trains an adapter, and leaves it in the model for the audit.
     answers["scores"] = scores(cell, model)
@@ -144,7 +161,9 @@ def _audit(cell: Cell, model: LanguageModel) -> Table:
     """The audit of the adapter: texts that it was trained on against later ones."""
     config = AuditConfig(detection=DetectorConfig(AUDIT), seed=cell.target.seed, validation=0.2)
     # Both sides are later texts, so that they differ in the training alone.
-    inputs = audit.split_by_training(cell.sides[corpora.UNSEEN], cell.sides[LATER], config)
+    labelled = [replace(document, member=True) for document in cell.sides[corpora.UNSEEN]]
+    labelled += [replace(document, member=False) for document in cell.sides[LATER]]
+    inputs = audit.Inputs(split_labelled(labelled, validation=config.validation, seed=config.seed))
     return detectors_table(audit.measure(inputs, open_model(cell.config.model, local=model).audited(), config))
 
 
@@ -167,7 +186,8 @@ def report(config: RealConfig, answers: dict[str, dict[str, Any]], cell: Cell) -
     metrics = results.tracked(seen)
     for name, auc in untouched.items():
         metrics[f"{name}.untouched"] = auc
-    canaries = rank.by_model(canary, title="canaries, detector loss", name="canary")
+    rows = pd.concat([tests.assign(model=name) for name, tests in canary.items()])
+    canaries = Table(rows, [Column("model"), *rank.MODEL_COLUMNS], title="canaries, detector loss", name="canary")
     extraction = extract.results(extractions, "model", title="extraction", kept=(1, 0, 3))
     tables = {
         "Three contrasts": _contrasts(measured),
