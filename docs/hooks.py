@@ -65,7 +65,7 @@ def helps(root: Path) -> Iterator[str]:
     environment = {**os.environ, "PYTHONPATH": str(root), "COLUMNS": "80"}
     for group in by_question(commands()).values():
         for name, about in group.items():
-            line = [sys.executable, "-m", "pipelines", name, "--help"]
+            line = [sys.executable, "-m", "pipelines", *name.split(), "--help"]
             done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
             yield f"## fsd {name}\n\n{about}\n\n```text\n{done.stdout.strip()}\n```"
 

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from benchmarks import real_model
-from extensions.study.lab import targets
 from fsd.tracking import fetch_artifact, find_runs
 
 
@@ -16,7 +15,7 @@ def test_every_question_is_asked_of_the_trained_and_the_untouched_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(targets, "BASE_TRAINED_WITH", 8)
+    monkeypatch.setattr(real_model, "PARAGRAPHS", 8)
     monkeypatch.setattr(real_model, "COPIES", 4)
     monkeypatch.setattr(real_model, "UNSEEN", 2)
     cache = str(tmp_path / "cache")

@@ -30,7 +30,7 @@ def test_the_site_builds(tmp_path: Path) -> None:
     weights = {entry["location"].startswith("api/"): entry.get("boost", 1) for entry in entries}
     assert weights[True] < 0.01 < weights[False]  # or names of the library would hide the pages
     flags = (tmp_path / "site" / "commands" / "index.html").read_text("utf-8")
-    assert all(f'id="fsd-{name}"' in flags for name in commands())
+    assert all(f'id="fsd-{name.replace(" ", "-")}"' in flags for name in commands())
     assert "--target-modules" in flags
     page = (tmp_path / "site" / "notebooks" / "first_steps" / "index.html").read_text("utf-8")
     assert ">deviation</span>" in page

@@ -145,6 +145,8 @@ def runnable(config: Any, tiny: Path) -> Any:
             changes[name] = STAND_INS[name]
         elif name == "unseen" and isinstance(value, str):
             changes[name] = "new.jsonl"
+        elif name == "adapter" and str(value).startswith("./"):
+            changes[name] = "models:/fsd-arxiv/1"
         elif name in ("model", "reference_model") and value and not str(value).startswith("embedded"):
             changes[name] = str(tiny)
         elif name == "detectors" and value == "auto":
