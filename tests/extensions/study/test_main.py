@@ -83,7 +83,7 @@ def test_equal_cells_are_run_once_and_shared_between_studies(here, config, ran):
 def test_a_cell_that_cannot_be_trained_is_left_out_with_its_reason(here, config, ran, capsys):
     short = AdapterConfig(epochs=1, batch_size=2)
     prepare(replace(config("fsd-t6"), training=short)).run()
-    reason = "adalora must have at least 5 steps to move its budget; got 3"
+    reason = "adalora must have at least 5 steps to move its budget; got 3: take more epochs or a smaller batch-size"
     assert f"- AdaLoRA is missing where it cannot be computed: {reason}." in capsys.readouterr().out
     assert [training.method for training in ran] == ["ia3", "lora"]
     with pytest.raises(UsageError, match=f"^cell all: {reason}$"):
