@@ -337,11 +337,11 @@ class GeneratingAPI(CompletionsScorer):
     def _generated(self, settings: JSON, asked: str | list[int]) -> tuple[JSON, str | None]:
         """The answer, and the text that it gives, if any."""
         if self.chat:
-            settings["messages"] = [{"role": "user", "content": asked}]
-            answer = self.client.complete(settings, "chat/completions")
+            answer = self.client.complete(
+                settings | {"messages": [{"role": "user", "content": asked}]}, "chat/completions"
+            )
             return answer, _said(_choice(answer))
-        settings["prompt"] = asked
-        answer = self.client.complete(settings)
+        answer = self.client.complete(settings | {"prompt": asked})
         return answer, _choice(answer).get("text")
 
 
