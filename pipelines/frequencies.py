@@ -203,7 +203,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
         tally = Tally(tokenizer.backend_tokenizer, vocabulary, config.document_tokens)
         tally.add(texts)
         # Most tokens do not occur in a shard.
-        token = np.flatnonzero(tally.total())
+        token = np.flatnonzero(tally.counts)
         return pd.DataFrame({"token": token, "count": tally.counts[token], "documents": sum(map(bool, texts))})
 
     return Worker({"tokenizer": fingerprint(tokenizer), "vocabulary": str(vocabulary)}, table)
