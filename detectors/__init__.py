@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from fsd.errors import UsageError, one_of
-from fsd.views import Detector, View
+from fsd.views import ADAPTED, Detector, View
 
 __all__ = ["Detector", "load", "names"]
 
@@ -36,9 +36,13 @@ def _module(name: str) -> ModuleType:
 def load(name: str, /, **settings: Any) -> Detector:
     """Load a detector by name; `settings` override the paper's defaults.
 
+    `adapted_NAME` is a detector that compares with a reference model, against the reference fine-tuned on unread texts.
+
     Raises:
         UsageError: for an unknown name or setting, a value of another type or out of range, or a file with `SEARCH`.
     """
+    if name.startswith(ADAPTED) and name not in names():
+        return load(name.removeprefix(ADAPTED), **settings).adapted()
     if name not in names():
         raise UsageError(one_of("detector", names(), name))
     module = _module(name)

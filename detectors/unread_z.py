@@ -2,14 +2,10 @@
 
 from typing import Annotated
 
-import numpy as np
-
-from fsd.search_space import Choice, Setting
-from fsd.token_stats import WINDOW_SIZES, Exemplars, FloatArray, PairStats, lowest_mean, window_votes
-from fsd.unread import UnreadScores
+from fsd.token_stats import Exemplars, PairStats
+from fsd.unread import ALPHA, added_z
 
 NEEDS = ("token",)
-ALPHA = Setting(Choice((1.0, 10.0, 100.0)), "above 0 and finite", lambda alpha: 0 < alpha < float("inf"))
 
 
 def unread_z(difference: PairStats, unread: Exemplars, *, alpha: Annotated[float, ALPHA] = 100.0) -> float:
@@ -28,15 +24,4 @@ def unread_z(difference: PairStats, unread: Exemplars, *, alpha: Annotated[float
     Source: this project; the regression on texts that were not read is after Bertran et al. (2023, arXiv 2307.03694),
     the standardised log-ratio after Min-K%++ (arXiv 2404.02936). docs/lab.md measures it.
     """
-    fitted = unread.once(UnreadScores.fit, scores_of=_scores, alpha=alpha)
-    return float(fitted.z(difference, _scores(difference)).sum())
-
-
-def _scores(pair: PairStats) -> FloatArray:
-    """(4,) scores that are added: `wbc`, `standardised_ratio`, its lowest tokens, and `min_k_pp`."""
-    target = pair.target
-    standardised = (pair.ratio - pair.mean) / pair.std
-    votes = window_votes(pair.ratio, WINDOW_SIZES)
-    lowest = lowest_mean(standardised, 0.2)
-    least_likely = lowest_mean((target.logp - target.mean) / target.std, 0.2)
-    return np.array([votes, standardised.mean(), lowest, least_likely])
+    return added_z(difference, unread, alpha)

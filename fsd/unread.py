@@ -10,8 +10,11 @@ from typing import Self
 
 import numpy as np
 
-from fsd.token_stats import Exemplars, FloatArray, PairStats
+from fsd.search_space import Choice, Setting
+from fsd.token_stats import WINDOW_SIZES, Exemplars, FloatArray, PairStats, lowest_mean, window_votes
 
+ALPHA = Setting(Choice((1.0, 10.0, 100.0)), "above 0 and finite", lambda alpha: 0 < alpha < float("inf"))
+"""Penalty of the ridge."""
 # A spread below this is rounding noise.
 SMALLEST = 1e-12
 # No text decides its own prediction wholly.
@@ -74,3 +77,19 @@ def features_of(pair: PairStats) -> FloatArray:
     entropy = -pair.reference.mean.mean()
     divergence = pair.mean.mean()
     return np.array([logp.size, logp.mean(), logp.std(), entropy, divergence, pair.std.mean()])
+
+
+def added_z(pair: PairStats, unread: Exemplars, alpha: float) -> float:
+    """Sum of the distances of `compared_scores` of a text from what they were if it was not read."""
+    fitted = unread.once(UnreadScores.fit, scores_of=compared_scores, alpha=alpha)
+    return float(fitted.z(pair, compared_scores(pair)).sum())
+
+
+def compared_scores(pair: PairStats) -> FloatArray:
+    """(4,) scores that are added: `wbc`, `standardised_ratio`, its lowest tokens, and `min_k_pp`."""
+    target = pair.target
+    standardised = (pair.ratio - pair.mean) / pair.std
+    votes = window_votes(pair.ratio, WINDOW_SIZES)
+    lowest = lowest_mean(standardised, 0.2)
+    least_likely = lowest_mean((target.logp - target.mean) / target.std, 0.2)
+    return np.array([votes, standardised.mean(), lowest, least_likely])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fsd.errors import UsageError
 from fsd.search_space import Space, declared
-from fsd.token_stats import UNIT, Exemplars, Prompt
+from fsd.token_stats import UNIT, Exemplars, Prompt, Prompts
 
 Copies = Callable[[str], Sequence[str]]
 """Text → its changed copies."""
@@ -30,6 +30,9 @@ class ViewInputs:
     members that are no relatives of the text, `neighbours` and `swapped` text → its changed copies. `nonmembers` are
     known ones, and `labelled` texts with known labels, the same for all texts; `unread` are known non-members that are
     read once, and not as copies after one another. `shots` is the number of texts in the contexts.
+
+    A reference model may be fine-tuned on some of the known non-members, `adapting`. `adapted_unread` are others, which
+    neither model has read.
     """
 
     primed: str = ""
@@ -39,6 +42,8 @@ class ViewInputs:
     nonmembers: Exemplars | None = None
     labelled: Exemplars | None = None
     unread: Exemplars | None = None
+    adapted_unread: Exemplars | None = None
+    adapting: Prompts = ()
     shots: int = 0
 
 
@@ -149,6 +154,7 @@ FORMS: dict[str, Form] = {"plain": Form(_plain), "gradient": Form(_plain, gradie
 """Form → its record. A parameter of a detector is the name of a form, read by the base model, or one of `READERS`."""
 # Token by token, as InfoRMIA and WBC compare a target with a reference, and an audit a fine-tuned model with its base.
 FORMS["difference"] = Form(_plain, compared={"base": "reference", "tuned": "reference"})
+FORMS["adapted_difference"] = Form(_plain, compared={"base": "adapted_reference", "tuned": "adapted_reference"})
 FORMS["change"] = Form(_plain, compared={"base": "tuned", "tuned": "base"})
 FORMS["lower"] = Form(lambda prompt, _: prompt.copies(lambda text: [text.lower()]), copies=True)
 # ReCaLL (arXiv 2406.15968).
@@ -204,13 +210,18 @@ FORMS["unread"] = Form(
     scored_as="difference",
 )
 # SaMIA (arXiv 2404.11262) draws as many tokens as the text itself has.
+FORMS["adapted_unread"] = replace(
+    FORMS["unread"], prompts=lambda _, inputs: _all(inputs.adapted_unread), scored_as="adapted_difference"
+)
 FORMS["continuations"] = Form(_continued, not_of_chats=_CONTINUED, draws=Draws(10, 1.0, top_k=50), further=True)
 # CDD (arXiv 2402.15938) compares with the most likely continuation.
 _OUTPUTS = Draws(50, 0.8, tokens=100, greedy=True)
 FORMS["outputs"] = Form(_continued, not_of_chats=_CONTINUED, draws=_OUTPUTS, further=True)
 
-READERS = {"text": "base", "tuned": "tuned", "reference": "reference", "unigram": "unigram"}
+READERS = {"text": "base"} | {name: name for name in ("tuned", "reference", "adapted_reference", "unigram")}
 """Parameter of a detector → what reads the text as it is."""
+ADAPTED = "adapted_"
+"""Prefix of a view, and of a detector, for which the reference model is fine-tuned on texts that were not read."""
 DRAWS = {name: form.draws for name, form in FORMS.items() if form.draws}
 """Forms that the model continues → how."""
 
@@ -234,6 +245,11 @@ class View(NamedTuple):
     def record(self) -> Form:
         """All that is to be known of the form."""
         return FORMS[self.form]
+
+    @property
+    def readers(self) -> set[str]:
+        """What reads the text: states of the model, a reference model, or a table."""
+        return {half.reader for half in self.scored.halves} or {self.reader}
 
     def in_state(self, state: str) -> "View":
         """The view for scores in a state of the model, in which the tuned model takes the base's place."""
@@ -300,6 +316,17 @@ class Detector:
         return "tuned" in self.views or "tuned" in second
 
     @property
+    def reads_reference(self) -> bool:
+        """Whether the detector compares with a reference model."""
+        readers = set().union(*(View.named(name).readers for name in self.views))
+        return not readers.isdisjoint({"reference", "adapted_reference"})
+
+    @property
+    def adapts_reference(self) -> bool:
+        """Whether that model is fine-tuned first."""
+        return any(name.startswith(ADAPTED) for name in self.views)
+
+    @property
     def needs_labels(self) -> bool:
         """Whether the detector needs texts with known labels."""
         return any(form.labels for form in self.forms)
@@ -333,6 +360,17 @@ class Detector:
         if self.fallback is None:
             return None
         return self.fallback(*(statistics[view] for view in self.views), **self.settings)
+
+    def adapted(self) -> "Detector":
+        """The same detector against a reference model that was fine-tuned on texts that were not read.
+
+        Raises:
+            UsageError: for a detector that compares with no reference model.
+        """
+        if not self.reads_reference:
+            raise UsageError(f"{ADAPTED}NAME must be of a detector that reads a reference model; {self.name} does not")
+        views = [ADAPTED + name if ADAPTED + name in READERS | FORMS else name for name in self.views]
+        return replace(self, name=ADAPTED + self.name, views=tuple(views))
 
     def with_settings(self, **settings: Any) -> "Detector":
         """The same detector with other values of some settings, for the base score and the FSD.
@@ -395,6 +433,7 @@ class Detector:
 
 
 _MISSING_READERS = {
+    "adapted_reference": "no reference model is given, which could be fine-tuned",
     "base": "a chat API gives text alone, which samia and cdd take",
     "unigram": "no unigram table is given (--frequencies)",
 }
@@ -453,9 +492,11 @@ class _Available:
                 return f"a text to be continued must have at least two words; got {self.short_text}"
             # Samples have a scorer of their own, with which every model comes, also one without log-probabilities.
             return None
-        for reader in (view.reader, *(half.reader for half in view.halves)):
+        for reader in sorted(view.readers):
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
+        if "adapted_reference" in view.readers and not self.inputs.adapting:
+            return f"fewer than {2 * FEWEST_UNREAD} unseen texts are given: half of them to fine-tune the reference on"
         if form.compared and view.scorer not in self.scorers:
             return "it compares whole distributions: both models must be local"
         if form.gradient and view.scorer not in self.scorers:

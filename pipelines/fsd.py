@@ -60,9 +60,9 @@ def run(experiment: "Experiment") -> None:
         computed = experiment._replace(detectors=plan.detectors)
         control, remarks = computed.control()
     with registration.start(computed, language_model, control) as tracked:
-        if not config.adapter:
+        if not config.adapter or computed.adapting:
             with stage("finetuning"):
-                experiment.train(language_model, tracked)
+                computed.train(model, tracked)
         with stage("scoring"):
             scored = plan.score()
         of_control = None
@@ -75,7 +75,7 @@ def run(experiment: "Experiment") -> None:
             results = experiment.results(scored, of_control, remarks + plan.remarks)
             results = experiment.with_power(results, model)
         with stage("recording"):
-            report, version = registration.track(tracked, results, experiment, language_model)
+            report, version = registration.track(tracked, results, computed, model)
         tracked.log_metrics(stages().seconds)
         # Before the end of the run, which raises what could not be stored.
         show(report, tracked, version)

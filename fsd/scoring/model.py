@@ -21,6 +21,7 @@ from fsd.scoring.scorers import (
     draws,
     frequency_file,
     frequency_scorer,
+    reference_loader,
     reference_name,
     reference_scorer,
     whole_model_scorers,
@@ -55,7 +56,8 @@ class Model:
 
     `tokens` (without special tokens), `decode` and `tokenizer` are unknown for an API without `--tokenizer`. `local` is
     the model on this machine, and `whole` the fine-tuned one that is compared with it, unless that is its adapter;
-    `answers` keeps those of an API; `seed` is that of samples, prefixes and copies.
+    `load_reference` gives the reference model; `answers` keeps those of an API; `seed` is that of samples, prefixes and
+    copies.
     """
 
     config: ModelConfig
@@ -64,6 +66,7 @@ class Model:
     decode: Callable[[TokenIds], str] | None = None
     tokenizer: Any = None
     local: "LanguageModel | None" = None
+    load_reference: "Callable[[], LanguageModel] | None" = None
     answers: "SQLiteStore | None" = None
     whole: "LanguageModel | None" = None
     seed: int = 42
@@ -125,8 +128,18 @@ class Model:
         scored = self.scorers[self.earlier](list(map(Prompt, texts)))
         return np.array([(stats.typicality, stats.logp.mean(), lowest_mean(stats.logp, 0.2)) for stats in scored])
 
-    def inputs(self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = MappingProxyType({})) -> ViewInputs:
-        """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones."""
+    def inputs(
+        self,
+        unseen: AnyTexts = (),
+        *,
+        shots: int = 2,
+        labelled: Labelled = MappingProxyType({}),
+        adapting: AnyTexts = (),
+    ) -> ViewInputs:
+        """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones.
+
+        The unseen texts `adapting` are those that the reference is fine-tuned on.
+        """
         return view_inputs(
             self.config,
             # Read as the texts are that they are compared with.
@@ -134,6 +147,7 @@ class Model:
             shots=shots,
             seed=self.seed,
             labelled=labelled,
+            adapting=self.prompts(adapting),
             counted=not self.opened,
         )
 
@@ -246,9 +260,9 @@ class Model:
 
     def _unaligned(self, detectors: Detectors, prompts: Prompts) -> dict[str, str]:
         """The detectors that compare tokens with a reference model which divides the texts into others."""
-        aligned = [d.name for d in detectors if "reference" in d.views and "token" in d.needs]
+        aligned = reading({"reference", "adapted_reference"}, [d for d in detectors if "token" in d.needs])
         # Whole distributions can be compared where every id stands for the same token.
-        alike = reading({"difference"}, detectors)
+        alike = reading({"difference", "adapted_difference"}, detectors)
         if not aligned + alike or self.reference is None or self.tokens is None:
             return {}
         from fsd.models.language_model import load_tokenizer, same_vocabulary, token_ids
@@ -316,6 +330,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
     tuned: str | None = None,
     local: "LanguageModel | None" = None,
     whole: "LanguageModel | None" = None,
+    reference_adapter: Path | None = None,
     api: APIConfig | None = None,
     answers: str | Path = "",
     chat: bool = False,
@@ -331,6 +346,7 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
         tuned: a whole fine-tuned model, as a folder or hub id, in place of an adapter.
         local: the model, if it is loaded already.
         whole: the fine-tuned model, if it is loaded already, and not by an adapter that `local` switches.
+        reference_adapter: folder of an adapter of the reference model.
         api: how to reach a model whose name begins with `api:`.
         answers: file that keeps the answers of an API, so that an interrupted command goes on.
         chat: the API gives texts alone.
@@ -352,16 +368,21 @@ def open_model(  # noqa: PLR0913 - each is a choice of its own, most of them wit
         base, whole = _with_adapter(base, adapter, config, states)
     if states is None:
         states = STATES if base.adapted or whole else ("base",)
+    load_reference = reference_loader(config, reference_adapter)
+    maker = ScorerMaker(config, base, load_reference, seed)
     # Before the scorers of the base, which read chats as the fine-tuned model does.
     further = {}
     if tuned:
         whole = _whole_model(tuned, base, config)
-        further = whole_model_scorers(base, whole, config)
     elif whole:
         states = ("base",)
-        further = whole_model_scorers(base, whole, config, seed=seed)
-    scorers = ScorerMaker(config, base, seed).scorers(states) | further
-    return Model(config, scorers, base.tokens, base.tokenizer.decode, base.tokenizer, base, whole=whole, seed=seed)
+    if whole:
+        further = whole_model_scorers(maker, whole)
+    scorers = maker.scorers(states) | further
+    tokenizer = base.tokenizer
+    return Model(
+        config, scorers, base.tokens, tokenizer.decode, tokenizer, base, load_reference, whole=whole, seed=seed
+    )
 
 
 def _with_adapter(
@@ -432,7 +453,7 @@ def _open_service(config: ModelConfig, api: APIConfig, answers: Path, *, chat: b
     for name, scorer in service_scorers(config, api, prompt_tokens, chat=chat).items():
         scorers[name] = MemoizedScorer(scorer, store, scorer.key)
     if config.reference_model:
-        scorers["reference"] = reference_scorer(config.reference_model, config, None)
+        scorers["reference"] = reference_scorer(config.reference_model, config, None, reference_loader(config))
     opened = Model(config, scorers, answers=store, seed=seed)
     if prompt_tokens is None:
         return opened

@@ -1,7 +1,7 @@
 """The scorers of a model by name: base and tuned state, gradients, samples, reference model, token frequencies."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ Read = Callable[[Prompts], list[Prompt]]
 """Prompts → the same, with the tokens of chats."""
 STATES = ("base", "tuned")
 """States of a model: with its adapter off, and on."""
+# Scorers of a model with its adapter on.
+WITH_ADAPTER = ("tuned", "adapted_reference")
 # Name of the token-frequency table in a model's folder.
 TABLE = "frequencies.npz"
 
@@ -36,10 +38,11 @@ def draws(config: ModelConfig) -> dict[str, Draws]:
 
 @dataclass(frozen=True)
 class ScorerMaker:
-    """What makes the scorers of a model; without the model it knows their names alone. The seed is that of samples."""
+    """What makes the scorers of a model; without the models it knows their names alone. The seed is that of samples."""
 
     config: ModelConfig
     model: Any = None
+    load_reference: Any = None
     seed: int = 42
 
     def makers(self, states: Sequence[str]) -> dict[str, Callable[[], Scorer]]:
@@ -49,8 +52,9 @@ class ScorerMaker:
         makers: dict[str, Callable[[], Scorer]] = {}
         reference = reference_name(config)
         if reference:
-            readers.append("reference")
-            makers["reference"] = partial(reference_scorer, reference, config, self.store, self.load_reference)
+            for name in ("reference", "adapted_reference"):
+                readers.append(name)
+                makers[name] = partial(reference_scorer, reference, config, self.store, self.load_reference, name)
         for state in states:
             makers[state] = partial(_scorer, state, config, self.model, self.store)
             # Quantized weights have no gradient, and those spread over several devices none in one place.
@@ -72,7 +76,7 @@ class ScorerMaker:
         """Name → scorer of the loaded model."""
         scorers = {}
         for name, make in self.makers(states).items():
-            read = self._read_by_reference if name == "reference" else self.model.read
+            read = self._read_by_reference if name.endswith("reference") else self.model.read
             scorers[name] = _reading_chats(make(), read)
         return scorers
 
@@ -82,22 +86,17 @@ class ScorerMaker:
         return cache_store(self.config)
 
     @cached_property
-    def load_reference(self) -> "Callable[[], LanguageModel]":
-        """What loads the reference model."""
-        return reference_loader(reference_name(self.config) or "", self.config)
-
-    @cached_property
-    def _kept(self) -> "KeptStates":
-        """One for all states, made with the first scorer: a dry run does not import torch."""
+    def _kept(self) -> "dict[str, KeptStates]":
+        """One a reference for all states, made with the first scorer: a dry run does not import torch."""
         from fsd.scoring.pair_scorer import KeptStates
 
-        return KeptStates()
+        return {"reference": KeptStates(), "adapted_reference": KeptStates()}
 
     def _read_by_reference(self, prompts: Prompts) -> list[Prompt]:
         """The prompts as the reference reads them, with chats as the template of the target writes them."""
         if not chats_of(prompts):
             return list(prompts)
-        reference = self.load_reference()
+        reference: LanguageModel = self.load_reference()
         reference.template = reference.template or self.model.chats.template
         return reference.read(prompts)
 
@@ -129,8 +128,8 @@ class ScorerMaker:
 
         target = PairMember(lambda: self.model, tuned=state == "tuned")
         reference = target._replace(tuned=second == "tuned")
-        if second == "reference":
-            reference = PairMember(self.load_reference, kept=self._kept)
+        if second in self._kept:
+            reference = PairMember(self.load_reference, tuned=second in WITH_ADAPTER, kept=self._kept[second])
         return pair_scorer(target, reference, self.config, self.store, _title(f"{state} beside {second}"))
 
     def _unigram(self, file: Path) -> Scorer:
@@ -160,7 +159,7 @@ def _scorer(name: str, config: ModelConfig, model: "LanguageModel", store: "SQLi
     """The scorer of one model state, which computes in all processes of the job what is not in the store."""
     from fsd.scoring.model_scorer import DistributedScorer, ModelScorer, collective
 
-    tuned = name == "tuned"
+    tuned = name in WITH_ADAPTER
     kind = DistributedScorer if distributed.num_processes() > 1 else ModelScorer
     scorer = kind(model, tuned=tuned, max_batch_tokens=config.max_batch_tokens, description=_title(name))
     # The base weights never change; the adapter may be trained between two calls.
@@ -211,38 +210,45 @@ def cache_store(config: ModelConfig) -> "SQLiteStore | None":
     return None
 
 
-def reference_loader(name: str, config: ModelConfig) -> "Callable[[], LanguageModel]":
-    """What loads the reference model at the first call, and gives the same one afterwards."""
+def reference_loader(config: ModelConfig, adapter: Path | None = None) -> "Callable[[], LanguageModel]":
+    """What loads the reference model, and its adapter, at the first call, and gives the same one afterwards."""
 
     def load_reference() -> "LanguageModel":
+        from fsd.models.adapters import attach
         from fsd.models.language_model import load
 
-        return load(config, model=name, revision=None)
+        reference = load(config, model=reference_name(config) or "", revision=None)
+        if adapter and adapter.is_dir():
+            attach(reference, adapter)
+        return reference
 
     return cache(load_reference)
 
 
 def reference_scorer(
-    name: str, config: ModelConfig, store: "SQLiteStore | None", loader: "Callable[[], LanguageModel] | None" = None
+    name: str,
+    config: ModelConfig,
+    store: "SQLiteStore | None",
+    load_reference: "Callable[[], LanguageModel]",
+    reader: str = "reference",
 ) -> Scorer:
     """The scorer of the reference model, which is located at once and loaded at the first call."""
     # A wrong name is refused before anything is computed; a model that no detector reads takes no memory.
     locate(name)
-    load_reference = loader or reference_loader(name, config)
-    scorer = cache(lambda: _scorer("reference", config, load_reference(), store))
+    scorer = cache(lambda: _scorer(reader, config, load_reference(), store))
     return lambda prompts: scorer()(prompts)
 
 
-def whole_model_scorers(
-    base: "LanguageModel", tuned: "LanguageModel", config: ModelConfig, *, seed: int = 42
-) -> dict[str, Scorer]:
+def whole_model_scorers(of_base: ScorerMaker, tuned: "LanguageModel") -> dict[str, Scorer]:
     """The scorers of a fine-tuned model that is apart from its base: its own, and beside the base."""
     from fsd.scoring.pair_scorer import PairMember, pair_scorer
 
+    base = of_base.model
+    config = of_base.config
     members = {"tuned": PairMember(lambda: tuned), "base": PairMember(lambda: base)}
     store = cache_store(config)
     scorers = {}
-    for name, scorer in ScorerMaker(config, tuned, seed).scorers(("base",)).items():
+    for name, scorer in replace(of_base, model=tuned).scorers(("base",)).items():
         if name.startswith("base"):
             scorers[name.replace("base", "tuned", 1)] = scorer
     for state, compared in FORMS["change"].compared.items():

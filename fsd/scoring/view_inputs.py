@@ -28,6 +28,7 @@ def view_inputs(
     shots: int,
     seed: int,
     labelled: Labelled = MappingProxyType({}),
+    adapting: Prompts = (),
     counted: bool = False,
 ) -> ViewInputs:
     """What detectors need besides the text, as far as unseen and labelled texts and the configuration give it.
@@ -36,6 +37,9 @@ def view_inputs(
     """
     at_least(1, shots=shots)
     prompts = list(map(as_prompt, unseen))
+    # What a model was fine-tuned on cannot tell what its scores are for texts that were not read.
+    learned = set(adapting)
+    unlearned = [prompt for prompt in prompts if prompt not in learned]
     texts = texts_of(prompts)
     neighbours = _neighbours(config, texts, seed, counted=counted)
     swapped = _swaps(seed, counted=counted)
@@ -48,6 +52,8 @@ def view_inputs(
         nonmembers=nonmembers,
         labelled=both_sides(labelled, seed),
         unread=_unread(prompts, seed),
+        adapted_unread=_unread(unlearned, seed),
+        adapting=adapting,
         shots=shots,
     )
 

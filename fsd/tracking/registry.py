@@ -111,11 +111,12 @@ def register(  # noqa: PLR0913 - each argument is a part of the version, most of
     sums = checksum_lines(contents)
     parts = [name, installed("fsd"), sums]
     # Only what makes the adapter: peft writes a card of its own into the folder.
-    for path in sorted(adapter.iterdir()):
-        if path.suffix in (".safetensors", ".bin", ".json"):
-            run.log(f"adapter/{path.name}", path)
-            parts.append(digest(path))
     checksums = adapter / CHECKSUMS
+    for path in sorted(adapter.rglob("*")):
+        of_reference = path.name == CHECKSUMS and path != checksums
+        if of_reference or path.suffix in (".safetensors", ".bin", ".json"):
+            run.log(f"adapter/{path.relative_to(adapter)}", path)
+            parts.append(digest(path))
     if checksums.is_file():
         run.log(f"adapter/{CHECKSUMS}", checksums.read_text(encoding="utf-8") + sums)
     if card:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,7 +13,7 @@ import detectors
 from fsd import tracking
 from fsd.config import ModelConfig
 from fsd.data.corpus import Corpus, as_corpus
-from fsd.data.documents import Document, Documents
+from fsd.data.documents import Document, Documents, content_hash
 from fsd.data.near_duplicates import NGRAM, ngrams, words
 from fsd.data.readers import read_files
 from fsd.errors import UsageError, quoted
@@ -34,6 +35,7 @@ from pipelines.experiment.adapter_files import (
     AUDIT,
     CALIBRATION,
     FILES,
+    REFERENCE,
     SETUP,
     TEMPLATE,
     UNSEEN,
@@ -135,17 +137,19 @@ class MembershipClassifier(CalibratedAdapter):
         self.language_model = self.model.language_model
         states = hidden_state_reader(self.language_model, self.config)
         self.verdict_maker = VerdictMaker(self.calibration, states, self.model.typicality)
-        self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots)
+        learned = [document.prompt for document in unseen if content_hash(document.text) in self.setup.adapting]
+        self.inputs = self.model.inputs(unseen.prompts, shots=self.setup.shots, adapting=learned)
         # A server answers each request in a thread of its own; the adapter is on or off for all of them.
         self._in_use = Lock()
 
     def _open(self, adapter: Path) -> Model:
         """The model with the adapter; without it where the score is one of the base model."""
+        open_with = partial(open_model, self.config, reference_adapter=adapter / REFERENCE, seed=self.setup.seed)
         if self.calibration.state != BASE:
-            return open_model(self.config, adapter=adapter, seed=self.setup.seed)
+            return open_with(adapter=adapter)
         # the adapter still tells which base the calibration is of
         check_adapter(adapter)
-        model = open_model(self.config, seed=self.setup.seed)
+        model = open_with()
         check_base(model.language_model.identity, adapter)
         return model
 

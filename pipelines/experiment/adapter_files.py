@@ -35,6 +35,8 @@ AUDIT = "audit.json"
 """The text audit of the run in short."""
 TEMPLATE = "chat_template.jinja"
 """The template by which the run wrote chats, where it was given."""
+REFERENCE = "reference_adapter"
+"""Folder beside the weights: the adapter of the reference model, where one was trained."""
 FILES = (CALIBRATION, SETUP, UNSEEN, TABLE, AUDIT, TEMPLATE)
 """All of them; token frequencies and template may be absent, and adapters of earlier releases have no audit."""
 OF_TEXTS = ("text", "context")
@@ -48,7 +50,10 @@ SERVING = Path(__file__).parents[2] / "extensions" / "serve" / "mlflow_model.py"
 
 @dataclass(frozen=True)
 class Setup:
-    """How a run scored: its model, whether that was in a folder, its detectors and how the adapter was trained."""
+    """How a run scored: its model, whether that was in a folder, its detectors and how the adapter was trained.
+
+    `adapting` are hashes of the unseen texts on which its reference model was trained.
+    """
 
     model: ModelConfig
     folder: bool
@@ -59,6 +64,7 @@ class Setup:
     base_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     cutoff: str = ""
     training: AdapterConfig | None = None
+    adapting: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         # The file may be of another version, or of somebody else: what is unknown is refused when it is read.
@@ -78,6 +84,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     training: AdapterConfig | None = None,
     unseen: Sequence[Document] | None = None,
     cutoff: str = "",
+    adapting: Sequence[str] = (),
 ) -> dict[str, str | Path]:
     """Name → content or path of the files; `training` and `unseen` are None where they are not known."""
     # Table and template travel with the adapter, and the cache is of this machine.
@@ -85,7 +92,7 @@ def contents(  # noqa: PLR0913 - each is known to the caller alone
     in_folder = model.model not in EMBEDDED and Path(model.model).expanduser().is_dir()
     settings = {detector.name: dict(detector.settings) for detector in detectors}
     base_settings = {detector.name: dict(detector.base_settings) for detector in detectors if detector.base_settings}
-    setup = Setup(stored_model, in_folder, domain, settings, shots, seed, base_settings, cutoff, training)
+    setup = Setup(stored_model, in_folder, domain, settings, shots, seed, base_settings, cutoff, training, adapting)
     files: dict[str, str | Path] = {AUDIT: audit.to_json()}
     files[SETUP] = json.dumps(asdict(setup), indent=2) + "\n"
     if calibration:

@@ -59,13 +59,9 @@ def uncontrolled(config: FSDConfig, documents: Sequence[Document], detectors: Se
     if control is None:
         return ""
     computed = {detector.name for detector in cheap(detectors)}
-    compares = {"reference", "difference"}
-    if control_reference(config, control, documents):
-        compares = set()
+    alone = control_reference(config, control, documents) is None
     lacking = [
-        detector.name
-        for detector in detectors
-        if detector.name not in computed or not compares.isdisjoint(detector.views)
+        detector.name for detector in detectors if detector.name not in computed or (alone and detector.reads_reference)
     ]
     if not lacking:
         return ""

@@ -97,7 +97,7 @@ def for_adapter_audit(detectors: Iterable[Detector]) -> list[Detector]:
     for detector in cheap(detectors):
         if detector.views in AGAINST_BASE:
             plain.append(replace(detector, views=AGAINST_BASE[detector.views], base_settings={}))
-        elif not detector.paired and "unread" not in detector.views:
+        elif not detector.paired and not detector.reads_reference:
             plain.append(replace(detector, base_settings={}))
     return plain
 

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -28,7 +28,7 @@ from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_file, hidden_state_reader, reference_name
 from fsd.tracking import Run
-from fsd.views import ViewInputs
+from fsd.views import ViewInputs, reading
 from pipelines.command.job import OWN_TEXTS, Job, Stated, files, names
 from pipelines.experiment.adapter_files import recorded_training
 from pipelines.experiment.control import control_model, control_reference, never_saw, uncontrolled
@@ -39,12 +39,14 @@ from pipelines.experiment.inputs import (
     labelled_texts,
     load_texts,
     split_texts,
+    texts_to_adapt,
     unseen_of_adapter,
     with_embedded_model,
 )
 
 if TYPE_CHECKING:
     from fsd.evaluation.results import Results
+    from fsd.models.finetuning import StepLog
     from fsd.models.language_model import LanguageModel
     from fsd.text_audit.audited import Audit
 
@@ -119,6 +121,9 @@ class Experiment(NamedTuple):
             )
         if split.validation:
             notes.append(OWN_TEXTS)
+        learned = self.adapting.texts
+        if learned:
+            notes.append(f"the reference model is fine-tuned as well, on {len(learned):,} of the unseen texts")
         texts = split.judged.texts
         counts: Mapping[str, int] = {}
         if texts:
@@ -135,7 +140,7 @@ class Experiment(NamedTuple):
             config.model,
             scored,
             counts,
-            split.unseen.texts,
+            split.unseen.texts + learned,
             training,
             writes=["a registered adapter"],
             experiment=f"fsd-{config.data.domain}",
@@ -173,16 +178,22 @@ class Experiment(NamedTuple):
             adapter = distributed.from_main(lambda: tracking.fetch_adapter(uri))
         return scoring.open_model(self.config.model, states=STATES, adapter=adapter, seed=self.config.seed)
 
-    def _given(self, model: Model) -> ViewInputs:
-        """What the unseen texts are for the detectors, without labelled texts."""
-        return model.inputs(self.split.unseen.prompts, shots=self.shots)
+    @property
+    def adapting(self) -> Corpus:
+        """The unseen texts that the reference model is fine-tuned on, if a detector asks for that."""
+        if not any(detector.adapts_reference for detector in self.detectors):
+            return Corpus()
+        return texts_to_adapt(self.split.unseen, self.config.seed)
+
+    def _given(self, model: Model, **labelled: Any) -> ViewInputs:
+        """What the unseen texts are for the detectors, and perhaps the `labelled` texts."""
+        return model.inputs(self.split.unseen.prompts, shots=self.shots, adapting=self.adapting.prompts, **labelled)
 
     def planned(self, model: Model) -> ScoringPlan:
         """The scoring of the validation and test texts, with what the split has for the detectors."""
-        unseen = self.split.unseen.prompts
         # Those that will be learned, too.
-        model.check_chats(unseen)
-        inputs = model.inputs(unseen, shots=self.shots, labelled=labelled_texts(self.split, self.detectors))
+        model.check_chats(self.split.unseen.prompts)
+        inputs = self._given(model, labelled=labelled_texts(self.split, self.detectors))
         return model.plan(self.detectors, self.split.judged.prompts, inputs, strict=self.config.detection.named)
 
     def prepare(self, model: Model) -> ScoringPlan:
@@ -195,17 +206,31 @@ class Experiment(NamedTuple):
             plan(model.language_model, self.split.unseen.prompts, self.config.training)
         return self.planned(model)
 
-    def train(self, model: "LanguageModel", run: Run | None) -> None:
+    def train(self, model: Model, run: Run | None) -> None:
         """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
-        from fsd.models.finetuning import finetune
 
         def log(steps: Mapping[int, Mapping[str, float]]) -> None:
             if run:
                 run.log_curves(_curves(steps))
 
+        if not self.config.adapter:
+            self._finetune(model.language_model, self.split.unseen, log)
+        self.adapt_reference(model)
+
+    def adapt_reference(self, model: Model) -> None:
+        """Fine-tune the reference model in the same way, on its part of the unseen texts, if a detector asks for it."""
+        learned = self.adapting
+        if learned and model.load_reference:
+            reference = model.load_reference()
+            if not reference.adapted:
+                self._finetune(reference, learned)
+
+    def _finetune(self, model: "LanguageModel", texts: Corpus, log: "StepLog | None" = None) -> None:
+        from fsd.models.finetuning import finetune
+
         finetune(
             model,
-            self.split.unseen.prompts,
+            texts.prompts,
             self.config.training,
             seed=self.config.seed,
             log=log,
@@ -227,7 +252,7 @@ class Experiment(NamedTuple):
         model = scoring.open_model(config.model, states=self.states, local=language_model, seed=config.seed)
         plan = self.prepare(model)
         if self.split.unseen:
-            self.train(language_model, run)
+            self.train(model, run)
         return plan, plan.score()
 
     def control(self) -> tuple["Experiment | None", list[str]]:
@@ -401,16 +426,13 @@ def weights_of(model: str, revision: str | None = None) -> str:
     return fingerprint(locate(model, revision)[0])
 
 
-def read_besides(model: ModelConfig, detectors: Iterable[Detector]) -> dict[str, str | None]:
+def read_besides(model: ModelConfig, detectors: Sequence[Detector]) -> dict[str, str | None]:
     """Hashes of what the detectors read besides the model; what none of them reads leaves finished cells valid."""
-    views: set[str] = set()
-    for detector in detectors:
-        views.update(detector.views)
     hashes: dict[str, str | None] = {}
     reference = reference_name(model)
-    if reference and {"reference", "difference"} & views:
+    if reference and any(detector.reads_reference for detector in detectors):
         hashes["reference"] = weights_of(reference)
-    if "unigram" in views:
+    if reading({"unigram"}, detectors):
         table = frequency_file(model)
         hashes["frequencies"] = digest(table) if table else None
     if model.neighbour_model not in (None, "words"):

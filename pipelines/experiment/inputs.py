@@ -14,17 +14,17 @@ from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded, splitting
 from fsd.data.cells import RowError
-from fsd.data.corpus import Corpus
+from fsd.data.corpus import Corpus, as_corpus
 from fsd.data.documents import Benchmark, Document, Documents
 from fsd.data.knowledge_cutoffs import Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
 from fsd.data.readers import files_of_texts, parse_columns, read_files, read_texts
-from fsd.data.splitting import Split, split, split_with
+from fsd.data.splitting import Split, hold_out, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
 from fsd.net.hub import locate
 from fsd.token_stats import IDS, UNIT
-from fsd.views import DRAWS, reading
+from fsd.views import DRAWS, FEWEST_UNREAD, reading
 from pipelines.experiment.adapter_files import UNSEEN
 from pipelines.experiment.control import EMBEDDED_TARGET, control_model
 
@@ -287,6 +287,17 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
         place = early[0].origin
         remarks.append(f"{len(early)} of {len(unseen)} unseen texts are of the members' period, the first {place}")
     return parts, remarks
+
+
+def texts_to_adapt(unseen: Documents, seed: int) -> Corpus:
+    """Half of the unseen texts, in whole families, on which a reference model is fine-tuned; none if they are too few.
+
+    The other half has no part in it, and tells what scores against that model are for texts that were not read.
+    """
+    corpus = as_corpus(unseen)
+    if len(set(corpus.family.tolist())) < 2 * FEWEST_UNREAD:
+        return Corpus()
+    return hold_out(corpus, 0.5, seed=seed)[0]
 
 
 def unseen_of_adapter(adapter: str | None) -> list[Document] | None:

@@ -22,6 +22,7 @@ from fsd.net.hub import EMBEDDED
 from fsd.reporting.report import Report, document, limits, markdown
 from fsd.reporting.results import detectors_table
 from fsd.scores import Score
+from fsd.scoring.model import Model
 from fsd.scoring.scorers import reference_name
 from fsd.tracking import Run, Version, register
 from fsd.tracking import versions as own_versions
@@ -132,7 +133,7 @@ def track(
     run: Run,
     results: Results,
     experiment: Experiment,
-    model: LanguageModel,
+    opened: Model,
     *,
     study: str = "",
     edit: Callable[[Report], Report] = lambda report: report,
@@ -142,6 +143,7 @@ def track(
     from pipelines.experiment.pictures import pictures
 
     config = experiment.config
+    model = opened.language_model
     answer = Answer(results)
     log_texts(run, results.parts, config.data, experiment.sources)
     run.log_params(chosen_params(config, experiment.detectors, model))
@@ -155,6 +157,8 @@ def track(
             copy_adapter(tracking.fetch_adapter(config.adapter), model.identity, adapter)
         else:
             save_adapter(model, adapter)
+        if experiment.adapting and opened.load_reference:
+            save_adapter(opened.load_reference(), adapter / adapter_files.REFERENCE)
         name = f"fsd-{config.data.domain}"
         files = model_files(answer, experiment)
         # A study that is continued registers what it chose once.
@@ -243,6 +247,7 @@ def model_files(answer: Answer, experiment: Experiment) -> dict[str, str | Path]
         training=_training(config),
         unseen=results.parts.unseen,
         cutoff=cutoff,
+        adapting=list(map(content_hash, experiment.adapting.texts)),
     )
 
 

@@ -168,8 +168,8 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     texts = model.prompts(data.split.validation.prompts)
     model = memoized(model)
     requested = detector_settings.load_detectors(base_run.detection)
-    # A detector that learns from labelled texts would be fitted anew in every trial.
-    requested = [detector for detector in requested if not detector.needs_labels]
+    # A detector that learns from labelled texts would be fitted anew in every trial, and a reference trained.
+    requested = [detector for detector in requested if not (detector.needs_labels or detector.adapts_reference)]
     plan = Experiment(base_run, requested, split=data.split).prepare(model)
     detectors = plan.detectors
     task = AdapterTask(base_run, data.split.unseen, texts, detectors, data.validation, run, _opened=model)

@@ -116,7 +116,9 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
         )
         with stage("scoring"):
             control, control_remarks = chosen.control()
-            scored = chosen.prepare(tuned.model).score()
+            plan = chosen.prepare(tuned.model)
+            chosen.adapt_reference(tuned.model)
+            scored = plan.score()
             of_control = control.scores_of_control() if control else None
         with stage("judging"):
             remarks = [*tuned.remarks, *control_remarks]
@@ -127,7 +129,7 @@ def run(config: TuneConfig, experiment: Experiment) -> None:
         with stage("recording"):
             with_gains = partial(report.with_gains, gains=gains, objective=config.objective)
             summary, version = registration.track(
-                tracked, results, chosen, language_model, study=data.study, edit=with_gains
+                tracked, results, chosen, tuned.model, study=data.study, edit=with_gains
             )
         show(replace(summary, next=_next_commands(config, version)), tracked, version)
 

@@ -106,6 +106,9 @@ def _random_views(seed: int, size: int) -> dict[str, Any]:
     views["unread"] = Exemplars([[Prompt("")]] * len(pairs)).score_with(lambda prompts: pairs)
     views["difference"] = _random_pair(rng, text, views["reference"])
     views["change"] = _random_pair(rng, views["tuned"], text)
+    views["adapted_reference"] = _random(rng, size, text.token)
+    views["adapted_difference"] = _random_pair(rng, text, views["adapted_reference"])
+    views["adapted_unread"] = Exemplars([[Prompt("")]] * 3).score_with(lambda prompts: pairs[1:])
     return views
 
 

@@ -225,5 +225,4 @@ def _advice(scores: pd.Series) -> str | None:
 @functools.cache
 def needs_reference(detector: str) -> bool:
     """Whether a detector cannot be computed without a reference model."""
-    views = load_detector(detector).views
-    return "reference" in views or "difference" in views
+    return load_detector(detector).reads_reference

@@ -225,7 +225,7 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
     if cell.adapters and not adapted:
         # For its refusals.
         scored.prepare(opened)
-        scored.train(model, None)
+        scored.train(opened, None)
     tables = []
     for part in cell.scored:
         plan = scored.planned(scoring(opened, part))

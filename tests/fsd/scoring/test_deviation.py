@@ -78,7 +78,7 @@ HALVES = {
 
 
 def fake_scorers(*, alone=True):
-    factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "unigram": 2.0}
+    factors = {"base": 0.5, "tuned": 0.25, "reference": 1.0, "adapted_reference": 1.5, "unigram": 2.0}
     scorers = {name: FakeScorer(factor) for name, factor in factors.items()}
     for form, record in FORMS.items():
         for name, reference in record.compared.items():
@@ -103,6 +103,8 @@ def view_inputs():
         Exemplars([[prompt, *repetitions(prompt)] for prompt in KNOWN]),
         Exemplars([[prompt, *repetitions(prompt)] for prompt in map(Prompt, LABELLED)], LABELLED),
         Exemplars([[prompt] for prompt in UNREAD]),
+        Exemplars([[prompt] for prompt in UNREAD[:1]]),
+        UNREAD[1:],
     )
 
 
@@ -161,10 +163,11 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
         known = 3 * (len(KNOWN) + len(LABELLED)) if name == "base" else 0  # these are scored by the base alone
         assert len(prompts) == len(set(prompts)) == len(TEXTS) * (1 + 1 + 1 + 2 + 1 + 2) + known  # 2: neighbours
         assert not set(prompts) & {Prompt(text) for text in TEXTS}  # which are scored beside the reference
-    for name in ("tuned.difference", "unigram"):
+    for name in ("tuned.difference", "tuned.adapted_difference", "unigram"):
         assert scorers[name].prompts == [Prompt(text) for text in TEXTS]
     assert sorted(scorers["base.difference"].prompts) == sorted([*map(Prompt, TEXTS), *UNREAD])
-    for name in ("base.change", "tuned.change", "reference"):
+    assert sorted(scorers["base.adapted_difference"].prompts) == sorted([*map(Prompt, TEXTS), *UNREAD[:1]])
+    for name in ("base.change", "tuned.change", "reference", "adapted_reference"):
         assert scorers[name].prompts == []
     paired = {"combined", "min_k_deviation"}  # they have only their own score
     assert set(of_state(answer.columns, "fsd")) == set(detectors.names())
@@ -180,6 +183,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "plain": [Prompt(text)],
                     "gradient": [Prompt(text)],
                     "difference": [Prompt(text)],
+                    "adapted_difference": [Prompt(text)],
                     "lower": [Prompt(text.lower())],
                     "primed": [Prompt(text, "Before. ")],
                     "member_primed": [Prompt(text, text[:3])],
@@ -189,6 +193,7 @@ def test_each_view_is_computed_once_and_scores_equal_the_detectors_called_by_han
                     "nonmembers": [],
                     "labelled": [],
                     "unread": [],
+                    "adapted_unread": [],
                     **{way: [HALVES[text]] for way in DRAWS},
                 }[form]
                 scorer = state if reader == "base" else reader
@@ -333,11 +338,29 @@ def test_what_cannot_be_computed_is_named_with_its_reason():
         "reference": "no reference model is given",
         "wbc": "no reference model is given",
         **dict.fromkeys(("ez", "ht", "info_rmia", "standardised_ratio", "unread_z"), "no reference model is given"),
+        "summed_unread_z": "no reference model is given",
     }
     assert {detector.name for detector in kept} == set(detectors.names()) - set(left_out)
     texts = ["一种用于检测预训练数据的方法", "本发明涉及 LED 照明装置及其控制方法"]
     _, left_out = usable([detectors.load("lowercase")], texts, fake_scorers(), ViewInputs())
     assert left_out == {"lowercase": "the texts' script has no upper and lower case"}
+
+
+def test_a_reference_is_adapted_where_texts_are_given_for_it():
+    adapted = [detectors.load(f"adapted_{name}") for name in ("wbc", "reference", "ez", "info_rmia", "unread_z")]
+    assert [detector.views for detector in adapted] == [
+        ("text", "adapted_reference"),
+        ("text", "adapted_reference"),
+        ("text", "adapted_reference"),
+        ("adapted_difference",),
+        ("adapted_difference", "adapted_unread"),
+    ]
+    _, left_out = usable(adapted, TEXTS, fake_scorers(), replace(view_inputs(), adapting=()))
+    reason = "fewer than 40 unseen texts are given: half of them to fine-tune the reference on"
+    assert left_out == dict.fromkeys((detector.name for detector in adapted), reason)
+    assert usable(adapted, TEXTS, fake_scorers(), view_inputs()) == (adapted, {})
+    with pytest.raises(UsageError, match="must be of a detector that reads a reference model; loss does not"):
+        detectors.load("adapted_loss")
 
 
 def test_two_models_are_compared_where_both_are_local():

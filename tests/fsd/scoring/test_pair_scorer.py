@@ -307,7 +307,7 @@ def test_a_run_loads_the_reference_once_and_compares_both_states(models, tiny, m
     config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(make_model("gpt_neox", seed=7)))
     loaded = []
     monkeypatch.setattr("fsd.models.language_model.load", lambda *args, **how: loaded.append(how) or load(*args, **how))
-    scorers = scorers_of.ScorerMaker(config, target).scorers()
+    scorers = scorers_of.ScorerMaker(config, target, scorers_of.reference_loader(config)).scorers()
     assert loaded == []
     assert set(scorers) >= {"base.difference", "tuned.difference", "base.change", "tuned.change"}
     assert set(scorers_of.ScorerMaker(config).makers(scorers_of.STATES)) == set(scorers)
