@@ -34,7 +34,7 @@ class Document:
         group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
             "" if unknown.
         origin_url: URL or file:line that the text comes from.
-        period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
+        period: name of the period that the text comes from, see `fsd.data.periods`. "" if unknown.
         source: where the text was collected (a site, a publisher, a collection), as the column `source` names it;
             verdicts are calibrated by it. "" if unknown.
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsd.data.readers import Passage, Passages
+from fsd.data.passages import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from fsd.scoring.word_cuts import PIECE, cuts

@@ -12,7 +12,7 @@ from extensions.overlap import overlap as module
 from extensions.overlap.overlap import Overlap, overlap
 from fsd.data import near_duplicates
 from fsd.data.near_duplicates import normalised
-from fsd.data.readers import Passage
+from fsd.data.passages import Passage
 from fsd.errors import UsageError
 
 
