@@ -238,7 +238,7 @@ class Fields(NamedTuple):
         if isinstance(value, Decimal):  # of Parquet; it may be written 1.00
             value = float(value)
         label = LABELS.get(str(value).strip().lower())
-        if label is None or not isinstance(value, str | int | float):
+        if label is None:
             raise RowError(
                 self.refusal("label", "be 1 or true (member), 0 or false (non-member)"), "label neither 0 nor 1"
             )

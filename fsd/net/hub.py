@@ -306,20 +306,15 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
 
 def check_other_weights(flag: str, model: str, compared: str, revision: str | None = None) -> None:
     """Refuse a model to compare `compared` with, named by a flag, that has the same weights under whichever name."""
-    if _have_same_weights(model, compared, revision):
-        raise UsageError(f"{flag} must be a model with other weights than {compared}; those of {model} are the same")
-
-
-def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
     size = model_size(model)
     compared_size = model_size(compared, revision)
-    if size is None or compared_size is None:
-        # A hub id that is not here yet is known by its name alone.
-        return model == compared and revision is None
+    # A hub id that is not here yet is known by its name alone.
+    same = model == compared and revision is None
     # Hashes of models that differ in size would be read for nothing.
-    if size[1:] != compared_size[1:]:
-        return False
-    return _weights_hash(model, size) == _weights_hash(compared, compared_size)
+    if size and compared_size:
+        same = size[1:] == compared_size[1:] and _weights_hash(model, size) == _weights_hash(compared, compared_size)
+    if same:
+        raise UsageError(f"{flag} must be a model with other weights than {compared}; those of {model} are the same")
 
 
 def _weights_hash(model: str, size: "ModelSize") -> str:
