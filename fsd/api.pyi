@@ -43,7 +43,6 @@ from fsd.data.documents import Document as Document
 from fsd.data.documents import Documents as Documents
 from fsd.data.documents import content_hash as content_hash
 from fsd.data.documents import json_line as json_line
-from fsd.data.documents import segments as segments
 from fsd.data.embedded import corpus as corpus
 from fsd.data.embedded import unread as unread
 from fsd.data.fields import document as document
@@ -64,11 +63,11 @@ from fsd.data.layouts import SETTINGS as SETTINGS
 from fsd.data.layouts import TEXTS as TEXTS
 from fsd.data.layouts import TOOLS as TOOLS
 from fsd.data.layouts import TRL as TRL
-from fsd.data.layouts import check_one as check_one
-from fsd.data.layouts import from_json as _parsed_json
 from fsd.data.layouts import is_empty as is_empty
 from fsd.data.layouts import layouts_in as layouts_in
-from fsd.data.layouts import unpacked as unpacked
+from fsd.data.messages import check_one as check_one
+from fsd.data.messages import from_json as _parsed_json
+from fsd.data.messages import unpacked as unpacked
 from fsd.data.near_duplicates import COMMON as COMMON
 from fsd.data.near_duplicates import ngram_hashes as ngram_hashes
 from fsd.data.near_duplicates import refuse_contradictions as refuse_contradictions
@@ -90,6 +89,7 @@ from fsd.data.related import refuse_copies as refuse_copies
 from fsd.data.related import refuse_members as refuse_members
 from fsd.data.related import refuse_related as refuse_related
 from fsd.data.related import without_related as without_related
+from fsd.data.segments import segments as segments
 from fsd.data.splitting import hold_out as hold_out
 from fsd.data.splitting import split as split
 from fsd.data.splitting import split_labelled as split_labelled
