@@ -36,7 +36,8 @@ from extensions.study.lab.results import COMBINED, TITLES, score_names
 from extensions.study.lab.targets import Cell, Target, scores, trained
 from fsd.config import DetectorConfig, ModelConfig, OptionalPath
 from fsd.data.embedded import unread
-from fsd.data.splitting import LATER, MEMBER, split_labelled
+from fsd.data.periods import LATER, MEMBER
+from fsd.data.splitting import split_labelled
 from fsd.errors import UsageError
 from fsd.evaluation.findings import FOR, Finding
 from fsd.models.language_model import LanguageModel

@@ -26,8 +26,9 @@ from extensions.overlap.overlap import overlap
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Document, cut
-from fsd.data.near_duplicates import without_related
-from fsd.data.readers import Passage, read_files, read_texts
+from fsd.data.passages import Passage
+from fsd.data.readers import read_files, read_texts
+from fsd.data.related import without_related
 from fsd.models.finetuning import finetune
 from fsd.reporting.report import p_value
 from fsd.scoring.model import Model, open_model

@@ -332,7 +332,7 @@ def joined(name: str, values: Any, what: str, rows: Any) -> Any:
 
 def members_by(labels: "Iterable[object] | Table") -> list[bool]:
     """Labels as files may have them; any other would count as one of the two, also a missing one."""
-    from fsd.data.readers import LABELS
+    from fsd.data.fields import LABELS
 
     members = []
     for label in _labels(labels):
@@ -403,7 +403,7 @@ def listed(name: str, texts: "Texts") -> "list[str | Prompt]":
         raise UsageError(f"{name} must be a list of strings; got a {kind}: take one split or column of it")
     columns = columns_of(texts)
     if not ANSWERS.isdisjoint(columns) or (TEXT not in columns and layouts_in(dict.fromkeys(columns))):
-        from fsd.data.readers import table_documents
+        from fsd.data.fields import table_documents
 
         return [document.prompt for document in table_documents(name, texts, unread=UNREAD)]
     if columns:

@@ -26,7 +26,7 @@ from pipelines.command.output import check_parent, check_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fsd.data.readers import Row
+    from fsd.data.cells import Row
     from pipelines.command.workers import Worker
 
 TABLE = "_frequencies.npz"
@@ -57,7 +57,7 @@ class FrequencyConfig:
 
 def prepare(config: FrequencyConfig) -> Job:
     """Check the corpus and the output file; the size of files on the hub is asked for when they are read."""
-    from fsd.data.readers import TextStream
+    from fsd.data.passages import TextStream
     from fsd.errors import UsageError
     from fsd.plugs import first
     from pipelines.command.workers import RowWork
@@ -127,7 +127,7 @@ def check_settings(config: FrequencyConfig) -> None:
 
 def check_corpus(config: FrequencyConfig) -> None:
     """Refuse files whose names tell no format that can be read, and the output file."""
-    from fsd.data.readers import check_endings
+    from fsd.data.passages import check_endings
 
     check_parent(config.out)
     check_endings(config.corpus)
@@ -136,7 +136,7 @@ def check_corpus(config: FrequencyConfig) -> None:
 def run(config: FrequencyConfig) -> None:
     """Count the tokens and save the table."""
     with stage("counting"):
-        from fsd.data.readers import TextStream
+        from fsd.data.passages import TextStream
         from fsd.errors import counted
         from fsd.evaluation.findings import Finding
         from fsd.models.language_model import load_tokenizer
@@ -186,7 +186,7 @@ def open_worker(config: FrequencyConfig) -> "Worker":
     import numpy as np
     import pandas as pd
 
-    from fsd.data.readers import passages
+    from fsd.data.passages import passages
     from fsd.models.language_model import load_tokenizer
     from fsd.scoring.token_counting import Tally
     from fsd.scoring.token_frequencies import fingerprint

@@ -44,7 +44,7 @@ SIDE = {
 HOMES = {
     "accelerate": ("fsd.distributed", "fsd.models"),
     "bitsandbytes": ("fsd.models",),
-    "datasets": ("fsd.data.benchmarks", "fsd.data.readers", "fsd.models", "fsd.library"),
+    "datasets": ("fsd.data.benchmarks", "fsd.models", "fsd.library"),
     "huggingface_hub": ("fsd.data.benchmarks", "fsd.net"),
     "lm_eval": ("extensions.tasks.harness",),
     "matplotlib": ("fsd.reporting", "fsd.library", "extensions.study", "pipelines.tune.report"),

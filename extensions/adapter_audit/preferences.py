@@ -50,7 +50,7 @@ def are_pairs(rows: Iterable[tuple[str, Row]]) -> bool:
 
 
 def read_pairs(rows: Iterable[tuple[str, Row]], columns: Mapping[str, str]) -> Pairs:
-    """Rows, each after its origin, as pairs; the errors are those of `fsd.data.readers.document`."""
+    """Rows, each after its origin, as pairs; the errors are those of `fsd.data.fields.document`."""
     for field in UNNAMED:
         if field in columns:
             raise UsageError(

@@ -310,7 +310,7 @@ def _nonmembers(config: ContaminationConfig, suspect: Corpus) -> tuple[Corpus, S
     if config.near_duplicates == "drop" or any(map(entry_of, config.known)):
         kept, remarks = without_related(suspect, nonmembers)
         return Corpus(kept), labels.notes, remarks
-    refuse_related(suspect, nonmembers, "; leave such known texts out by --near-duplicates drop")
+    refuse_related(suspect, nonmembers)
     return nonmembers, labels.notes, ()
 
 

@@ -16,11 +16,11 @@ from typing import Any
 from fsd.collection import domains, language_check
 from fsd.collection.domains import Domain
 from fsd.collection.source import Journal, Window
-from fsd.data import readers
+from fsd.data import fields
 from fsd.data.documents import Document, Documents, json_line
 from fsd.data.near_duplicates import families, words
+from fsd.data.periods import AFTER, UP_TO
 from fsd.data.readers import data_files_of, read_files
-from fsd.data.splitting import AFTER, UP_TO
 from fsd.errors import UsageError, at_least, refusing, without_credentials
 from fsd.files import JSON, SMALL, digest, read_json
 from fsd.leftovers import replacing, write_whole
@@ -41,7 +41,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def from_lines(lines: Iterable[bytes]) -> list[Document]:
     """The documents of lines that `json_line` made."""
     # A row says itself where its text comes from; the place in the file is no origin.
-    return [readers.document(row, {}, row["source"], labelled=True) for row in map(json.loads, lines)]
+    return [fields.document(row, {}, row["source"], labelled=True) for row in map(json.loads, lines)]
 
 
 def pretty_json(value: object) -> bytes:

@@ -14,10 +14,13 @@ from datetime import date as Date  # noqa: N812 - the same name as in fsd.data.d
 from pathlib import Path
 from typing import Any, Literal
 
-from fsd.data.documents import PLACES, TAIL, WHOLE, Benchmark, Document, Documents, Places, segments
+from fsd.data.documents import Benchmark, Document, Documents
+from fsd.data.fields import Columns
+from fsd.data.formats import as_text, json_rows
 from fsd.data.near_duplicates import drop_contradictions
-from fsd.data.readers import Columns, as_text, json_rows, parse_rows, read_files
-from fsd.data.splitting import AFTER, UP_TO
+from fsd.data.periods import AFTER, UP_TO
+from fsd.data.readers import parse_rows, read_files
+from fsd.data.segments import PLACES, TAIL, WHOLE, Places, segments
 from fsd.errors import UsageError, first_line
 from fsd.files import JSON, digest
 from fsd.net.hub import hub_reachable
@@ -186,7 +189,7 @@ WORDS = 512
 class Source:
     """A published benchmark."""
 
-    columns: Mapping[str, str]  # column of each field of a document, see `fsd.data.readers.FIELDS`
+    columns: Mapping[str, str]  # column of each field of a document, see `fsd.data.fields.FIELDS`
     labels: str  # meaning of label 1 and label 0
     dataset: str = ""  # id on the hub, owner/name; "" for a benchmark of local files
     revision: str | None = None  # commit on the hub; None for the newest

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,7 +33,7 @@ class Document:
         group: article, paper or book that the text comes from; texts of one group stay in one part of a split.
             "" if unknown.
         origin_url: URL or file:line that the text comes from.
-        period: name of the period that the text comes from, see `fsd.data.splitting`. "" if unknown.
+        period: name of the period that the text comes from, see `fsd.data.periods`. "" if unknown.
         source: where the text was collected (a site, a publisher, a collection), as the column `source` names it;
             verdicts are calibrated by it. "" if unknown.
         context: what precedes the text, such as the question that it answers, and is not scored. "" for none.
@@ -148,39 +147,6 @@ def digest(documents: Documents) -> str:
             identity += [document.context, document.chat and document.chat.identity]
         state.update(json.dumps(identity).encode())
     return state.hexdigest()[:16]
-
-
-Places = tuple[str, ...]
-"""Some of `PLACES`, where in a book a segment is."""
-PLACES = ("head", "middle", "tail")
-WHOLE = "whole"
-TAIL = 2
-"""Segments at the end of a book that are its tail."""
-
-
-def segments(text: str, words: int, places: Places) -> list[str]:
-    """Segments of `words` words of a text, which is divided into n of them from its beginning; the rest is left out.
-
-    The head is the first one, the middle is number n // 2, counted from 0, and the tail is the last two (SURP, arXiv
-    2407.21248, §5.1). A segment that is at two of the places is taken once. The place `WHOLE` is all of the text.
-    """
-    if WHOLE in places:
-        return [text]
-    spans = [match.span() for match in re.finditer(r"\S+", text)]
-    count = len(spans) // words
-    if count == 0:
-        return []
-    tail = range(max(0, count - TAIL), count)
-    numbers = {"head": [0], "middle": [count // 2], "tail": list(tail)}
-    chosen = set()
-    for place in places:
-        chosen.update(numbers[place])
-    cuts = []
-    for number in sorted(chosen):
-        begin, _ = spans[number * words]
-        _, end = spans[(number + 1) * words - 1]
-        cuts.append(text[begin:end])
-    return cuts
 
 
 def cut(text: str, words: int) -> str:

@@ -19,25 +19,21 @@ in the number of words: an n-gram yields at most `COMMON` / 2 pairs per text tha
 """
 
 import re
-import string
 import unicodedata
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
-from html import unescape
-from itertools import chain, combinations, compress, count, pairwise
+from itertools import combinations, compress, count, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from fsd.data.documents import Document, Documents
 from fsd.errors import UsageError
-from fsd.token_stats import BoolArray, IntArray
+from fsd.token_stats import IntArray
 from fsd.unspaced import IS_UNSPACED, UNSPACED, single, spelled
 
 NGRAM = 7
@@ -83,46 +79,11 @@ class _Texts(NamedTuple):
     units: list[int]
 
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)  # it is deleted: "don't" is the word "dont"
-# The same signs in print. A letter's own marks, as of an accent alone, would part words once they are normalised.
-_PRINTED = str.maketrans("‐‑−", "---", "‘’‚‛“”„‟‹›«»′″‴´ʼ") | INVISIBLE
-_DASH = "‒–—―⸺⸻"
-# "1914--1918", and the same years with any other dash, are those with a hyphen.
-_BETWEEN_DIGITS = re.compile(rf"(?<=\d)[-{_DASH}]+(?=\d)")
-# These part words, with or without spaces around them: "so--and", "so—and"; "so...", "so…".
-_PARTING = re.compile(rf"-{{2,}}|[{_DASH}]|\.{{2,}}")
-
-
 def words(text: str) -> list[str]:
     """Lower-cased words without punctuation, normalised (NFKC); in scripts without spaces each character is a word."""
     if not text.isascii():  # ASCII text is normal already, and normalising costs more than the rest
         text = unicodedata.normalize("NFKC", text.translate(INVISIBLE))
     return _WORD.findall(text.lower())
-
-
-def normalised(text: str) -> list[str]:
-    """The words of a text that are compared; how it is typed or printed makes no difference, nor entities of HTML."""
-    text = unescape(text)
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.translate(_PRINTED))
-    text = _PARTING.sub(" ", _BETWEEN_DIGITS.sub("", text))
-    return words(text.translate(_PUNCTUATION))
-
-
-def word_numbers(tokens: Sequence[bytes]) -> Hashes:
-    """A number for each word, the same for the same word everywhere."""
-    return np.fromiter(map(_number, tokens), np.uint64, len(tokens))
-
-
-@lru_cache(2**20)  # most words of a language are the same few
-def _number(word: bytes) -> int:
-    return int(xxhash.xxh3_64_intdigest(word))
-
-
-def runs_of(mask: BoolArray) -> list[list[int]]:
-    """First and last + 1 of each run of True."""
-    changes = np.diff(np.r_[False, mask, False].astype(np.int8))
-    return np.flatnonzero(changes).reshape(-1, 2).tolist()
 
 
 def ngrams(text: str, n: int) -> set[tuple[str, ...]]:
@@ -374,107 +335,28 @@ def refuse_contradictions(documents: Documents, remedy: str = "") -> None:
         return
     alike = [f"{documents[i].origin} = {documents[j].origin}" for i, j in pairs]
     raise UsageError(
-        f"members and non-members must not share texts; {_pairs_are(pairs)} "
+        f"members and non-members must not share texts; {pairs_are(pairs)} "
         f"copies or near-copies labelled both 1 and 0 (member = non-member): {listed(alike)}{remedy}"
     )
 
 
-def _pairs_are(pairs: Sequence[object]) -> str:
+def pairs_are(pairs: Sequence[object]) -> str:
+    """How many pairs there are, with the verb."""
     return "1 pair is" if len(pairs) == 1 else f"{len(pairs):,} pairs are"
 
 
-def refuse_copies(documents: Documents, background: Documents) -> None:
-    """Refuse a background of a model to be trained of which a text is a copy or near-copy of a document."""
-    # a contradiction is a copy on the other side, whatever the labels of the texts are
-    sides = [replace(text, member=True, context="") for text in documents]
-    sides += [replace(text, member=False, context="") for text in background]
-    pairs = contradictions(sides)
-    if pairs:
-        i, j = pairs[0]
-        raise UsageError(
-            "background must hold other texts than the members and non-members, which would be trained on with it; "
-            f"{len(pairs)} copies, the first {sides[i].origin} = {sides[j].origin}"
-        )
-
-
-def refuse_members(nonmembers: Documents) -> None:
-    """UsageError if a text of --known is labelled a member."""
-    for document in nonmembers:
-        if document.member:
-            raise UsageError(f"known must hold texts that are non-members; {document.origin_url} is labelled a member")
-
-
-def refuse_related(suspect: Documents, nonmembers: Documents, remedy: str = "") -> None:
-    """UsageError if non-members share a group or near-duplicates with the suspect texts; the remedy is appended."""
-    # "" is no group: texts without one have nothing in common
-    shared = sorted(_groups(suspect) & _groups(nonmembers) - {""})
-    if shared:
-        raise UsageError(f"known must hold other groups than the texts to be judged; both have {shared[0]!r}")
-    links = _links_between(suspect, nonmembers)
-    if links:
-        raise UsageError(
-            f"known must hold other texts than those to be judged; {_pairs_are(links)} alike: "
-            f"{_named(suspect, nonmembers, links)}{remedy}"
-        )
-
-
-def _groups(documents: Documents) -> set[str]:
-    return {document.group for document in documents}
-
-
-def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Document], list[str]]:
-    """The non-members that are no near-duplicates of a suspect text, and a remark that counts and names the others.
-
-    What is left is compared again: a passage of many texts links none, until few of them are left.
-    """
-    rows = list(range(len(nonmembers)))
-    dropped: list[Link] = []
-    while links := _links_between(suspect, [nonmembers[row] for row in rows]):
-        links = [link._replace(j=rows[link.j]) for link in links]
-        dropped += links
-        rows = sorted(set(rows) - {link.j for link in links})
-    remark = f"{len(nonmembers) - len(rows):,} known texts are near-duplicates of the data set and were left out"
-    if dropped:
-        remark += f": {_named(suspect, nonmembers, sorted(dropped))}"
-    return [nonmembers[row] for row in rows], [remark]
-
-
-def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
-    """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
-    pairs = []
-    for i, j, reason, _ in links:
-        pairs.append(f"{suspect[i].origin} = {nonmembers[j].origin} ({reason})")
-    return listed(pairs)
-
-
-def _links_between(suspect: Documents, nonmembers: Documents) -> list[Link]:
-    """Near-duplicates `i` of the suspect texts and `j` of the non-members, and all copies of the latter."""
-    size = len(suspect)
-    texts = [document.whole for document in chain(suspect, nonmembers)]
-    links = near_duplicates(texts)
-    between = [link for link in links if link.i < size <= link.j]
-    # Many copies are linked in a chain, in which a non-member may be linked to other ones alone.
-    family = _connected(len(texts), _copies(links))
-    of_family = {family[link.j]: link for link in reversed(between)}
-    copies = set(range(size, len(texts))) - {link.j for link in between}
-    for j in copies:
-        link = of_family.get(family[j])
-        if link:
-            between.append(link._replace(j=j))
-    return [link._replace(j=link.j - size) for link in sorted(between)]
-
-
-def _copies(links: Iterable[Link]) -> list[Pair]:
+def copies_among(links: Iterable[Link]) -> list[Pair]:
+    """The links that are copies."""
     return [(link.i, link.j) for link in links if link.reason == "copy"]
 
 
 def drop_contradictions(documents: Documents) -> tuple[list[Document], int]:
     """What is left without copies that are labelled differently and all copies of these, and the number left out."""
     kept = list(documents)
-    # What is left is compared again, see `without_related`.
+    # What is left is compared again, see `fsd.data.related`.
     while pairs := contradictions(kept):
-        copies = _copies(_labelled_links(kept))
-        family = np.array(_connected(len(kept), copies + pairs))
+        copies = copies_among(_labelled_links(kept))
+        family = np.array(connected(len(kept), copies + pairs))
         contradicted = np.isin(family, family[np.array(pairs)])
         kept = list(compress(kept, ~contradicted))
     return kept, len(documents) - len(kept)
@@ -493,10 +375,10 @@ def families(documents: Documents, links: Iterable[Link] | None = None) -> list[
             pairs.append((latest[group], i))
         if group:
             latest[group] = i
-    return _connected(len(documents), pairs)
+    return connected(len(documents), pairs)
 
 
-def _connected(size: int, pairs: Sequence[Pair]) -> list[int]:
+def connected(size: int, pairs: Sequence[Pair]) -> list[int]:
     """The component of each node, numbered in the order of their first nodes."""
     import pandas as pd
     from scipy.sparse import coo_array

@@ -13,44 +13,9 @@ from numpy.random import Generator, default_rng
 
 from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Document, Documents
-from fsd.data.periods import (
-    AFTER,
-    CONTEMPORARY,
-    LATER,
-    MEMBER,
-    NONMEMBER,
-    UP_TO,
-    Kinds,
-    compared,
-    has_both,
-    kinds,
-    kinds_of,
-    parse_cutoff,
-    with_periods,
-)
+from fsd.data.periods import CONTEMPORARY, LATER, MEMBER, Kinds, has_both
 from fsd.errors import UsageError
 from fsd.token_stats import BoolArray, FloatArray, IntArray
-
-__all__ = [
-    "AFTER",
-    "CONTEMPORARY",
-    "LATER",
-    "MEMBER",
-    "NONMEMBER",
-    "UP_TO",
-    "Scheme",
-    "Split",
-    "compared",
-    "has_both",
-    "hold_out",
-    "kinds",
-    "kinds_of",
-    "parse_cutoff",
-    "split",
-    "split_labelled",
-    "split_with",
-    "with_periods",
-]
 
 Scheme = Literal["grouped", "paper"]
 VALIDATION = 0.2

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fsd.data import splitting
-from fsd.data.corpus import Corpus
+from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import content_hash
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
-from fsd.data.periods import Kinds
-from fsd.data.splitting import CONTEMPORARY, LATER, MEMBER, Split
+from fsd.data.periods import CONTEMPORARY, LATER, MEMBER, Kinds, compared, has_both, kinds
 from fsd.evaluation.rows import ByScore, Row, Rows, by_key, compare, control_rows, measure, table_of
 from fsd.scores import BASE, FSD, IN_AUDIT, IN_RUN, Score, ScoreColumns, StatePair, of_state, rows_of
 from fsd.scoring.deviation import ScoreTable
@@ -77,9 +75,9 @@ ENDINGS = ("", "_low", "_high")
 
 
 def kinds_in(scores: pd.DataFrame) -> Kinds:
-    """(N,) kind of each text of a table like scores.parquet, see `fsd.data.splitting.kinds`."""
+    """(N,) kind of each text of a table like scores.parquet, see `fsd.data.periods.kinds`."""
     periods = list(map(str, scores.get("period", [""] * len(scores))))
-    return splitting.kinds(scores["label"].to_numpy(bool), periods)
+    return kinds(scores["label"].to_numpy(bool), periods)
 
 
 def tracked(table: pd.DataFrame, *, uncertainty: bool = True) -> dict[str, float]:
@@ -215,7 +213,7 @@ class Results:
 
     @property
     def kind(self) -> Kinds:
-        """(N,) kind of each scored text, see `fsd.data.splitting.kinds`."""
+        """(N,) kind of each scored text, see `fsd.data.periods.kinds`."""
         return kinds_in(self.scores)
 
     @property
@@ -226,13 +224,13 @@ class Results:
     @property
     def contrasts(self) -> bool:
         """Whether there are contemporaries and later texts, so that all three contrasts were measured."""
-        return splitting.has_both(self.kind)
+        return has_both(self.kind)
 
     @property
     def judged(self) -> pd.DataFrame:
         """The test texts on which membership is judged: without later texts, if there are contemporaries."""
-        compared = self.scores[splitting.compared(self.kind)]
-        return compared[compared["split"] == "test"]
+        scores = self.scores[compared(self.kind)]
+        return scores[scores["split"] == "test"]
 
     def measured(self, metric: str) -> list[Row]:
         """The rows of a metric, one for each score or comparison."""
@@ -329,13 +327,13 @@ class ScoredTexts:
 
     @cached_property
     def kind(self) -> Kinds:
-        """(N,) kind of each text, see `fsd.data.splitting.kinds`."""
+        """(N,) kind of each text, see `fsd.data.periods.kinds`."""
         return kinds_in(self.table)
 
     @cached_property
     def compared(self) -> BoolArray:
         """(N,) whether membership is judged on a text: not on later ones, if there are contemporaries."""
-        return splitting.compared(self.kind)
+        return compared(self.kind)
 
     @cached_property
     def tested(self) -> BoolArray:
@@ -524,7 +522,7 @@ def reference_of(parts: Split, *, unseen: bool = False) -> Reference:
     judged = parts.without_later().judged
     nonmembers = judged.take(~judged.members)
     # where there are contemporaries and later texts, the unseen ones are later
-    if unseen and not splitting.has_both(parts.judged.kind):
+    if unseen and not has_both(parts.judged.kind):
         nonmembers = Corpus(nonmembers + parts.unseen)
     read_as = dict.fromkeys(document.read_as for document in nonmembers)
     families = nonmembers.family.tolist()

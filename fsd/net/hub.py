@@ -1,6 +1,5 @@
-"""Models on disk or on the Hugging Face hub: their folders and weights; and data files on the hub."""
+"""Models on disk or on the Hugging Face hub: their folders and weights."""
 
-import io
 import json
 import math
 import os
@@ -38,11 +37,9 @@ CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "s
 """Numbers of a configuration that may tell how many tokens the model reads."""
 # Seconds after which a hub that does not answer is out of reach.
 PATIENCE = 3.0
-DATASETS = "hf://datasets/"
 FLOAT32 = 4
 """Bytes of a weight."""
-_REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-_DATA_FILE = re.compile(rf"{DATASETS}([^/@\s]+/[^/@\s]+)(?:@([^/\s]+))?/(\S+)")
+REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def default_folder(folder: str | None = None) -> Path:
@@ -127,7 +124,7 @@ def locate(model: str, revision: str | None = None, *, weights: bool = True) -> 
 def adapter_folder(name: str) -> Path | None:
     """The folder of an adapter on the hub, OWNER/NAME or OWNER/NAME@REVISION, downloaded if necessary; else None."""
     repository, _, revision = name.partition("@")
-    if not _REPOSITORY.fullmatch(repository):
+    if not REPOSITORY.fullmatch(repository):
         return None
     must = f"adapter must be a folder or on the hub, and open to you; there is no folder {name}, and the hub says: "
     with refusing(must):
@@ -309,20 +306,15 @@ def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
 
 def check_other_weights(flag: str, model: str, compared: str, revision: str | None = None) -> None:
     """Refuse a model to compare `compared` with, named by a flag, that has the same weights under whichever name."""
-    if _have_same_weights(model, compared, revision):
-        raise UsageError(f"{flag} must be a model with other weights than {compared}; those of {model} are the same")
-
-
-def _have_same_weights(model: str, compared: str, revision: str | None) -> bool:
     size = model_size(model)
     compared_size = model_size(compared, revision)
-    if size is None or compared_size is None:
-        # A hub id that is not here yet is known by its name alone.
-        return model == compared and revision is None
+    # A hub id that is not here yet is known by its name alone.
+    same = model == compared and revision is None
     # Hashes of models that differ in size would be read for nothing.
-    if size[1:] != compared_size[1:]:
-        return False
-    return _weights_hash(model, size) == _weights_hash(compared, compared_size)
+    if size and compared_size:
+        same = size[1:] == compared_size[1:] and _weights_hash(model, size) == _weights_hash(compared, compared_size)
+    if same:
+        raise UsageError(f"{flag} must be a model with other weights than {compared}; those of {model} are the same")
 
 
 def _weights_hash(model: str, size: "ModelSize") -> str:
@@ -379,54 +371,3 @@ def model_size(model: str, revision: str | None = None) -> ModelSize | None:
         for entry in _header(file).values():
             count += math.prod(entry["shape"])
     return ModelSize(folder, size, count)
-
-
-class DataFile(NamedTuple):
-    """A file on disk, of a dataset on the hub or at a URL; its `state` changes when it does, as far as one can tell."""
-
-    url: str
-    size: int
-    state: str = ""
-
-    def open(self, *, whole: bool) -> Any:
-        """Open the file; on the hub `whole` reads it in one request, without seeking, else in pieces on demand."""
-        if "://" not in self.url:
-            return Path(self.url).open("rb")
-        if not self.url.startswith("hf:"):
-            import fsspec
-
-            return fsspec.open(self.url, "rb").open()
-        from huggingface_hub import HfFileSystem
-
-        # Blocks of size 0 make it one stream, which reads no lines itself; with blocks, each is a request of its own.
-        return io.BufferedReader(HfFileSystem().open(self.url, "rb", block_size=0 if whole else None))
-
-
-def data_files(place: str) -> list[DataFile]:
-    """A file on disk, or the dataset files that a URL names, sorted, at the commit that its revision is now.
-
-    The URL is hf://datasets/OWNER/NAME[@REVISION]/PATH; * in PATH matches any name, ** across folders.
-    """
-    if not place.startswith("hf:"):
-        if not Path(place).is_file():
-            raise UsageError(f"corpus must be files that exist; there is no file {place}")
-        return [DataFile(place, Path(place).stat().st_size)]
-    from huggingface_hub import HfApi, HfFileSystem
-
-    parts = _DATA_FILE.fullmatch(place)
-    if not parts:
-        raise UsageError(f"a file on the hub must be given as {DATASETS}OWNER/NAME[@REVISION]/PATH; got {place}")
-    name, revision, path = parts.groups()
-    if not hub_reachable():
-        raise UsageError(f"the hub must be within reach for {place}; it is not: go online, or give local files")
-    with refusing(f"dataset {name} must be on the hub and open to you; "):
-        # At a commit, not a branch: files of one job must be of one state of the dataset.
-        commit = HfApi().dataset_info(name, revision=revision).sha
-        entries: Any = HfFileSystem().glob(f"{DATASETS}{name}@{commit}/{path}", detail=True)
-    files = []
-    for entry, about in sorted(entries.items()):
-        if about["type"] == "file":
-            files.append(DataFile(f"hf://{entry}", int(about["size"])))
-    if not files:
-        raise UsageError(f"dataset {name} must have files {path}; it has none of that name at commit {commit}")
-    return files

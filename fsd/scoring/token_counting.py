@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fsd.data.readers import Passage, Passages
+from fsd.data.passages import Passage, Passages
 from fsd.errors import UsageError, at_least
 from fsd.scoring.token_frequencies import FrequencyTable, fingerprint
 from fsd.token_stats import IntArray

@@ -82,7 +82,7 @@ def compare_sets(
     """Test whether a data set scores higher than known non-members, beside what the texts show without the model.
 
     Args:
-        suspect: N texts, none of them related to a known non-member, see `fsd.data.near_duplicates.refuse_related`.
+        suspect: N texts, none of them related to a known non-member, see `fsd.data.related.refuse_related`.
         nonmembers: M texts.
         scores: detector → (N + M,) scores of both, those of the data set before the others.
         seed: of the permutations and the controls.

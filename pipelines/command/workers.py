@@ -7,8 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsd.data.cells import Row
 from fsd.data.documents import Document
-from fsd.data.readers import Row, parse_columns, parse_rows
+from fsd.data.fields import parse_columns
+from fsd.data.readers import parse_rows
 from fsd.files import digest
 
 if TYPE_CHECKING:

@@ -83,10 +83,10 @@ class DetectConfig:
 def prepare(config: DetectConfig) -> Job:
     """Read the texts, and check the settings; the adapter, which is not fetched yet, tells which model is loaded."""
     from fsd.data.corpus import Corpus
-    from fsd.data.near_duplicates import without_related
+    from fsd.data.periods import parse_cutoff
     from fsd.data.readers import files_of_texts
     from fsd.data.reading import read_otherwise
-    from fsd.data.splitting import parse_cutoff
+    from fsd.data.related import without_related
     from fsd.errors import UsageError
     from fsd.files import digest
     from fsd.plugs import first

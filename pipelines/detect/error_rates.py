@@ -9,7 +9,7 @@ import pandas as pd
 from fsd import tracking
 from fsd.data.corpus import Corpus
 from fsd.data.documents import Documents
-from fsd.data.near_duplicates import refuse_members, refuse_related, without_related
+from fsd.data.related import refuse_members, refuse_related, without_related
 from fsd.errors import UsageError
 from fsd.scores import of_state
 from fsd.statistics.intervals import Estimate, observed_rate
@@ -134,7 +134,7 @@ def comparable_sides(
     if drop:
         comparable_nonmembers = Corpus(without_related(comparable_suspect, comparable_nonmembers)[0])
     # a text on both sides would pull them together, and a relative of one as well
-    refuse_related(comparable_suspect, comparable_nonmembers, "; leave such known texts out by --near-duplicates drop")
+    refuse_related(comparable_suspect, comparable_nonmembers)
     check_sizes(*(np.unique(side.family).size for side in (comparable_suspect, comparable_nonmembers)))
     left_out = len(suspect) + len(nonmembers) - len(comparable_suspect) - len(comparable_nonmembers)
     return Sides(comparable_suspect, comparable_nonmembers, left_out)

@@ -12,9 +12,9 @@ from pydantic import Field
 import detectors as available
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, ModelConfig
+from fsd.data.corpus import Split
 from fsd.data.documents import AFTER_CONTEXT, CHAT, COMPLETED, TEXT, Document, json_line
 from fsd.data.layouts import COMPLETION, MESSAGES, PROMPT, SETTINGS, TOOLS, columns_of
-from fsd.data.splitting import Split
 from fsd.files import SMALL, read_json
 from fsd.net.hub import EMBEDDED
 from fsd.scoring.scorers import TABLE, frequency_file

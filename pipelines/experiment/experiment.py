@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.config import AUTO, FSDConfig, ModelConfig, check_training
-from fsd.data import benchmarks, splitting
-from fsd.data.corpus import Corpus
+from fsd.data import benchmarks
+from fsd.data.corpus import Corpus, Split
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
+from fsd.data.periods import has_both
 from fsd.data.reading import read_otherwise
-from fsd.data.splitting import Split
 from fsd.files import digest
 from fsd.net.hub import EMBEDDED, fingerprint, locate
 from fsd.scoring import model as scoring
@@ -359,7 +359,7 @@ class Experiment(NamedTuple):
         reference = reference_of(self.split, unseen=own_unseen)
         judged = self.split.judged
         further = {}
-        if splitting.has_both(judged.kind):
+        if has_both(judged.kind):
             compared = set(reference.texts)
             nonmembers = judged.take(~judged.members).wholes
             further[LATER] = [text for text in nonmembers if text not in compared]

@@ -12,14 +12,16 @@ from detectors import Detector
 from fsd import distributed, tracking
 from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
-from fsd.data import benchmarks, embedded, splitting
+from fsd.data import benchmarks, embedded
 from fsd.data.cells import RowError
-from fsd.data.corpus import Corpus, as_corpus
+from fsd.data.corpus import Corpus, Split, as_corpus
 from fsd.data.documents import Benchmark, Document, Documents
+from fsd.data.fields import parse_columns
 from fsd.data.knowledge_cutoffs import Labels, labels_for
 from fsd.data.near_duplicates import drop_contradictions, refuse_contradictions
-from fsd.data.readers import files_of_texts, parse_columns, read_files, read_texts
-from fsd.data.splitting import Split, hold_out, split, split_with
+from fsd.data.periods import parse_cutoff, with_periods
+from fsd.data.readers import files_of_texts, read_files, read_texts
+from fsd.data.splitting import hold_out, split, split_with
 from fsd.errors import UsageError
 from fsd.files import digest
 from fsd.net.hub import locate
@@ -42,9 +44,7 @@ class LabelledTexts(NamedTuple):
 
     def labels(self, config: FSDConfig) -> Labels:
         """Whether the labels hold for the model of a configuration."""
-        return labels_for(
-            config.model.model, self.documents, since=self.since, last=splitting.parse_cutoff(config.data.cutoff)
-        )
+        return labels_for(config.model.model, self.documents, since=self.since, last=parse_cutoff(config.data.cutoff))
 
 
 def with_embedded_model(config: FSDConfig) -> FSDConfig:
@@ -58,7 +58,7 @@ def with_embedded_model(config: FSDConfig) -> FSDConfig:
 def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     """Load the user's files, the embedded corpus, or the published benchmark of the domain."""
     # Checked before anything is read.
-    cutoff = splitting.parse_cutoff(data.cutoff)
+    cutoff = parse_cutoff(data.cutoff)
     corpus = embedded.CORPORA.get(data.domain)
     if data.members or data.nonmembers:
         labelled = _sides(data)
@@ -83,7 +83,7 @@ def load_texts(data: DataConfig, model: ModelConfig) -> LabelledTexts:
     documents, remarks = _without_contradictions(labelled.documents, data.cleaning)
     # Families, kinds and texts of what is returned are computed once, whoever asks for them.
     return labelled._replace(
-        documents=Corpus(splitting.with_periods(documents, cutoff)), remarks=labelled.remarks + tuple(remarks)
+        documents=Corpus(with_periods(documents, cutoff)), remarks=labelled.remarks + tuple(remarks)
     )
 
 
@@ -276,7 +276,7 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     if related:
         remarks.append(f"{len(related)} texts of the benchmark left out: related to a text in {data.unseen}")
     periods = {document.period for document in documents if document.member and document.period}
-    cutoff = splitting.parse_cutoff(data.cutoff) or Date.min
+    cutoff = parse_cutoff(data.cutoff) or Date.min
     # Texts without a date count as later; training on early ones may make the model familiar with the members' period.
     early = []
     for text in unseen:

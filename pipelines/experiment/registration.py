@@ -11,8 +11,9 @@ from typing import Any
 from detectors import Detector
 from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
+from fsd.data.corpus import Split
 from fsd.data.documents import content_hash, digest
-from fsd.data.splitting import VALIDATION, Split
+from fsd.data.splitting import VALIDATION
 from fsd.evaluation import sentences
 from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import Results

@@ -10,12 +10,12 @@ import numpy as np
 
 from fsd.config import ScoreConfig
 from fsd.data.corpus import Corpus
+from fsd.data.fields import parse_columns
 from fsd.data.knowledge_cutoffs import labels_for
 from fsd.data.layouts import NOT_READ
 from fsd.data.near_duplicates import listed
-from fsd.data.readers import parse_columns
+from fsd.data.periods import parse_cutoff
 from fsd.data.reading import read_otherwise
-from fsd.data.splitting import parse_cutoff
 from fsd.errors import UsageError
 from fsd.net.hub import fingerprint, locate
 from fsd.plugs import first

@@ -9,8 +9,8 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from fsd.config import FSDConfig, TuneConfig
+from fsd.data.corpus import Split
 from fsd.data.documents import digest
-from fsd.data.splitting import Split
 from fsd.errors import UsageError, at_least
 from fsd.scoring.deviation import ViewStatistics
 from fsd.scoring.model import Model

@@ -11,8 +11,8 @@ summed = detectors.load("summed_unread_z").function
 
 def test_it_is_the_sum_of_a_slow_version_against_either_reference():
     rng = np.random.default_rng(5)
-    plain = [pair(rng, 30) for _ in range(25)]
-    adapted = [pair(rng, 30) for _ in range(21)]
+    plain = [pair(rng, size) for size in range(20, 45)]
+    adapted = [pair(rng, size) for size in range(20, 41)]
     for alpha in (1.0, 100.0):
         one, other = pair(rng, 12), pair(rng, 12)
         expected = slow(one, plain, alpha) + slow(other, adapted, alpha)

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from fsd.data.periods import kinds_of
 from fsd.data.readers import read_files
-from fsd.data.splitting import kinds_of
 from fsd.errors import UsageError
 from fsd.tracking import find_runs
 from pipelines.collect import Collect

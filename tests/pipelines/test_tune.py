@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig, ScoreConfig, TuneConfig
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
-from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.statistics.metrics import auc
 from pipelines.experiment import experiment, inputs, registration

@@ -13,7 +13,8 @@ from itertools import pairwise
 
 from fsd.collection.service import FormatError, RefusedError, Service, well_formed
 from fsd.collection.source import Journal, Window
-from fsd.data.documents import PLACES, WHOLE, Document, Places, segments
+from fsd.data.documents import Document
+from fsd.data.segments import PLACES, WHOLE, Places, segments
 from fsd.errors import UsageError
 from fsd.net.http import TransientError
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from fsd.collection.source import Journal, Window
 from fsd.data.documents import Document, Documents, cut
-from fsd.data.readers import SYNTAX, parse_columns, read_texts
+from fsd.data.fields import SYNTAX, parse_columns
+from fsd.data.readers import read_texts
 from fsd.errors import UsageError, refusing
 
 COLUMNS_OPTION = "--options columns=text=NAME,date=NAME,group=NAME"

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fsd.data.documents import Document
+from fsd.data.fields import document
 from fsd.data.near_duplicates import SHORTEST_OPENING, ngrams, words
-from fsd.data.readers import document, read_rows
+from fsd.data.readers import read_rows
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus.jsonl"
@@ -77,7 +78,7 @@ def corpus(domain: str = "arxiv") -> Iterator[Document]:
     `arxiv` has 420 abstracts. Membership was drawn at random within each field, so that topic, style and length do not
     reveal it. Dates were drawn from one span of time (`random.Random(0)`, from 1 January 2023 to `CUTOFF`) without
     regard to membership, so that the date does not reveal it either: the non-members are contemporaries of the members
-    (see `fsd.data.splitting`).
+    (see `fsd.data.periods`).
 
     `wikipedia` has 540 short articles: 280 on subjects of 2012 to 2016, half of them members, drawn at random, and
     260 on subjects of July 2023 to 2025. Each was written as it could have been written in its own period.

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fsd.data.readers import table_documents
+from fsd.data.fields import table_documents
 from fsd.tracking import fetch_model_file, find_runs
 from pipelines.detect.classifier import MembershipClassifier
 from tests.rows import write

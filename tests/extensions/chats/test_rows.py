@@ -11,7 +11,8 @@ import pytest
 
 from fsd.data.cells import RowError
 from fsd.data.documents import digest, json_line
-from fsd.data.readers import parse_columns, read_files
+from fsd.data.fields import parse_columns
+from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.token_stats import Chat, Prompt, Turn, of_chat
 

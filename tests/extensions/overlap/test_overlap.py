@@ -10,9 +10,9 @@ import pytest
 
 from extensions.overlap import overlap as module
 from extensions.overlap.overlap import Overlap, overlap
-from fsd.data import near_duplicates
-from fsd.data.near_duplicates import normalised
-from fsd.data.readers import Passage
+from fsd.data import normalised_words
+from fsd.data.normalised_words import normalised
+from fsd.data.passages import Passage
 from fsd.errors import UsageError
 
 
@@ -69,7 +69,7 @@ def passages(texts, rng, longest):
 @pytest.mark.parametrize("n", [1, 2, 4, 6])
 def test_counts_spans_and_places_are_those_of_the_slow_version(n, collide, monkeypatch):
     if collide:  # hashes of which many are of other words
-        monkeypatch.setattr(near_duplicates, "_number", len)
+        monkeypatch.setattr(normalised_words, "_number", len)
     for seed in range(4):
         rng = random.Random(f"{n} {seed}")
         texts, corpus = draw(rng, 30, "own"), draw(rng, 30, "corpus")

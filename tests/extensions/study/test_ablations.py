@@ -18,8 +18,9 @@ from extensions.study.ablations import (
     take_unseen,
     truncate,
 )
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
-from fsd.data.splitting import Split, split
+from fsd.data.splitting import split
 from fsd.errors import UsageError
 
 

@@ -17,7 +17,7 @@ from extensions.study.lab.models import Base, Lab
 from extensions.study.lab.settings import LabConfig
 from extensions.study.lab.targets import ANSWERS, WHOLE, Cell, Target, learned, scores, scoring, trained
 from fsd.config import ModelConfig
-from fsd.data.splitting import CONTEMPORARY, MEMBER
+from fsd.data.periods import CONTEMPORARY, MEMBER
 from fsd.errors import UsageError
 from fsd.models import pretraining
 from fsd.models.finetuning import Piece

@@ -13,7 +13,8 @@ from extensions.contamination.report import _advice
 from extensions.contamination.settings import ContaminationConfig
 from extensions.tasks import harness
 from fsd.config import ModelConfig
-from fsd.data.readers import TextStream, read_files
+from fsd.data.passages import TextStream
+from fsd.data.readers import read_files
 from fsd.errors import UsageError
 from fsd.scoring.model import open_model
 from fsd.token_stats import score_rows

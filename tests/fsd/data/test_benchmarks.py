@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fsd.data import benchmarks
-from fsd.data.readers import FIELDS
+from fsd.data.fields import FIELDS
 from fsd.errors import UsageError
 from tests.rows import write
 

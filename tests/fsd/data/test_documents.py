@@ -3,7 +3,8 @@ from datetime import date, datetime
 
 import pytest
 
-from fsd.data.documents import Document, content_hash, cut, segments, utc_day
+from fsd.data.documents import Document, content_hash, cut, utc_day
+from fsd.data.segments import segments
 
 
 def test_content_hash_is_sha256_of_utf8_and_the_day_of_a_time_is_that_of_utc():

@@ -5,8 +5,9 @@ from itertools import product
 import pytest
 
 from fsd.config import DataConfig, FSDConfig, ModelConfig
-from fsd.data import embedded, splitting
+from fsd.data import embedded
 from fsd.data.near_duplicates import families
+from fsd.data.periods import kinds_of
 from fsd.net.hub import EMBEDDED
 from pipelines.experiment.inputs import load_texts, with_embedded_model
 
@@ -24,7 +25,7 @@ def auc(first, second):
 )
 def test_neither_date_nor_length_tells_members_from_contemporaries(domain, sizes):
     documents = list(embedded.corpus(domain))
-    kind = splitting.kinds_of(documents).tolist()
+    kind = kinds_of(documents).tolist()
     assert {name: kind.count(name) for name in set(kind)} == sizes
     sides = [[d for d, one in zip(documents, kind, strict=True) if one == side] for side in ("member", "contemporary")]
     assert abs(auc(*([d.date for d in side] for side in sides)) - 0.5) < 0.05

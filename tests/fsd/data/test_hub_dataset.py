@@ -18,7 +18,7 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 CODE = """
 import json, sys
 from fsd.data import benchmarks
-from fsd.data.splitting import kinds_of
+from fsd.data.periods import kinds_of
 from fsd.errors import UsageError
 for entry in json.loads(sys.argv[1]):
     try:

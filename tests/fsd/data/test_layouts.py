@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from fsd.data.documents import json_line
-from fsd.data.readers import parse_columns, read_files
+from fsd.data.fields import parse_columns
+from fsd.data.readers import read_files
 from fsd.data.reading import read_otherwise
 from fsd.errors import UsageError
 

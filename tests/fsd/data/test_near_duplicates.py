@@ -18,11 +18,10 @@ from fsd.data.near_duplicates import (
     families,
     near_duplicates,
     refuse_contradictions,
-    refuse_related,
-    without_related,
     words,
 )
 from fsd.data.readers import read_files
+from fsd.data.related import refuse_related, without_related
 from fsd.errors import UsageError
 
 
@@ -297,9 +296,10 @@ def test_near_duplicates_of_the_texts_to_be_judged_are_counted_named_and_dropped
     mixed = [others[0], *copies, others[1]]
     five = "s:0 = k:0 (copy); s:1 = k:1 (copy); s:2 = k:2 (copy); s:3 = k:3 (copy); s:4 = k:4 (copy); and 2 more"
     with pytest.raises(UsageError) as refused:
-        refuse_related(suspect, mixed, "; do this")
+        refuse_related(suspect, mixed)
     assert str(refused.value) == (
-        f"known must hold other texts than those to be judged; 7 pairs are alike: {five}; do this"
+        f"known must hold other texts than those to be judged; 7 pairs are alike: {five}; "
+        "leave such known texts out by --near-duplicates drop"
     )
     remark = f"7 known texts are near-duplicates of the data set and were left out: {five}"
     assert without_related(suspect, mixed) == (others, [remark])

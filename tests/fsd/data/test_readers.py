@@ -17,19 +17,12 @@ import pytest
 import zstandard
 
 from extensions.shards.files import files_at
-from fsd.data import cells, readers
+from fsd.data import cells, formats
+from fsd.data.cells import RowError
 from fsd.data.documents import Document
-from fsd.data.readers import (
-    PASSAGE,
-    RowError,
-    TextStream,
-    files_of_texts,
-    last_cut,
-    parse_columns,
-    read_files,
-    read_rows,
-    read_texts,
-)
+from fsd.data.fields import parse_columns
+from fsd.data.passages import TextStream
+from fsd.data.readers import files_of_texts, read_files, read_rows, read_texts
 from fsd.errors import UsageError
 
 ROWS: list[dict[str, Any]] = [
@@ -293,7 +286,7 @@ def test_a_value_that_python_cannot_hold_is_refused(kind, ending, tmp_path):
 
 @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.zst", "bomb.parquet"])
 def test_a_file_that_expands_without_end_is_refused(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(readers, "LARGEST", 2**22)
+    monkeypatch.setattr(formats, "LARGEST", 2**22)
     file, text = tmp_path / name, "a" * 2**23
     if name == "bomb.parquet":
         pq.write_table(pa.table({"text": [text[: 2**13]] * 2**10}), file, compression="zstd")
@@ -312,50 +305,6 @@ def test_named_columns_must_be_there_and_labels_where_needed(tmp_path):
         read_files([path], labelled=True)
     with pytest.raises(UsageError, match=":1: group must be in column 'ID'; columns are text, label"):
         read_files([path], {"group": "ID"})
-
-
-# Corpora of any size
-
-TEXTS = ["one two", 'three, "four"\nfive', "größer", "六七"]
-JSON_LINES = "".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(TEXTS)).encode()
-STREAMS = {
-    "a.jsonl": JSON_LINES,
-    "a.jsonl.gz": gzip.compress(JSON_LINES[:30]) + gzip.compress(JSON_LINES[30:]),
-    "a.jsonl.zst": b"".join(map(zstandard.ZstdCompressor().compress, (JSON_LINES[:30], JSON_LINES[30:]))),
-    "a.csv": table([{"id": i, "text": text} for i, text in enumerate(TEXTS)]),
-    "a.tsv": table([{"id": i, "text": text} for i, text in enumerate(TEXTS)], "\t"),
-    "a.parquet": parquet([{"id": i, "text": text} for i, text in enumerate(TEXTS)]),
-}
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_every_format_is_streamed_to_the_same_texts_and_reads_all_bytes(tmp_path, name):
-    corpus = TextStream([write(tmp_path / name, STREAMS[name])])
-    assert [(p.text, p.opens) for p in corpus] == [(text, True) for text in TEXTS]
-    assert corpus.done == corpus.size > 0
-
-
-def test_a_text_file_is_one_document_in_passages_that_keep_every_byte(tmp_path):
-    text = "".join(f"word{i} and\n  more\r\n" for i in range(PASSAGE // 8))
-    passages = list(TextStream([write(tmp_path / "a.txt", text)]))
-    assert "".join(p.text for p in passages) == text
-    assert [p.opens for p in passages] == [True] + [False] * (len(passages) - 1)
-    assert len(passages) > 2
-    cuts = {"ab cd ef": 5, "ab cd  ef": 2, "ab \nc": 4, "abc": 3, " a": 2, "a ": 2}
-    assert {text: last_cut(text) for text in cuts} == cuts
-
-
-def test_empty_and_missing_texts_are_left_out_and_bad_files_named(tmp_path):
-    rows = '{"text": ""}\n\n{"text": null}\n{"text": "x \\ud800"}\n'
-    assert [p.text for p in TextStream([write(tmp_path / "a.jsonl", rows)])] == ["x \ufffd"]
-    for name, content, message in (
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', "jsonl:2"),
-        ("a.jsonl.gz", gzip.compress(JSON_LINES, mtime=0)[:-9], "whole file"),
-        ("a.jsonl.zst", zstandard.ZstdCompressor().compress(JSON_LINES)[:-5], "whole file"),
-        ("a.parquet.gz", b"x", "must end in"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            list(TextStream([write(tmp_path / name, content)]))
 
 
 def test_a_folder_stands_for_its_shards(tmp_path):
@@ -421,8 +370,9 @@ def test_a_group_may_be_a_decimal_number(tmp_path):
 def test_a_hub_id_is_told_how_to_become_a_file():
     with pytest.raises(UsageError, match=r"load_dataset\('owner/name', split='train'\).to_json\('data.jsonl'\)"):
         read_files(["owner/name"])
-    with pytest.raises(UsageError, match=r"there is no owner/name.jsonl$"):
-        read_files(["owner/name.jsonl"])
+    for place in ("owner/name.jsonl", "../name"):
+        with pytest.raises(UsageError, match=rf"there is no {place}$"):
+            read_files([place])
 
 
 def test_a_link_to_a_file_is_read_wherever_it_stands(tmp_path):

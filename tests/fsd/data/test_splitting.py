@@ -10,18 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsd.data.documents import Document
-from fsd.data.splitting import (
-    AFTER,
-    UP_TO,
-    compared,
-    has_both,
-    kinds,
-    parse_cutoff,
-    split,
-    split_labelled,
-    split_with,
-    with_periods,
-)
+from fsd.data.periods import AFTER, UP_TO, compared, has_both, kinds, parse_cutoff, with_periods
+from fsd.data.splitting import split, split_labelled, split_with
 from fsd.errors import UsageError
 
 

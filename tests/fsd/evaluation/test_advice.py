@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fsd.data.splitting import Split
+from fsd.data.corpus import Split
 from fsd.evaluation.advice import ADVICE, advice, advised
 from fsd.evaluation.results import Results
 from fsd.evaluation.rows import Row

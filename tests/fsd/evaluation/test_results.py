@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from extensions.study import cells
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
-from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.evaluation import sentences
 from fsd.evaluation.answer import Answer

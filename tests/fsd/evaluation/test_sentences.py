@@ -6,9 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
 from fsd.data.knowledge_cutoffs import Labels
-from fsd.data.splitting import Split
 from fsd.evaluation import sentences
 from fsd.evaluation.answer import Answer, AuditSummary
 from fsd.evaluation.findings import AGAINST, FOR, Finding

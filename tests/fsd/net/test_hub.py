@@ -16,7 +16,8 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 
 from fsd.errors import UsageError
-from fsd.net.hub import data_files, default_folder, fingerprint, hub_reachable, locate, model_size
+from fsd.net.data_files import data_files
+from fsd.net.hub import default_folder, fingerprint, hub_reachable, locate, model_size
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
@@ -227,7 +228,7 @@ TEXTS = pd.DataFrame({"text": [f"text {i} of the corpus" for i in range(5000)]})
 
 READ = """
 import json, sys
-from fsd.data.readers import TextStream
+from fsd.data.passages import TextStream
 from fsd.errors import UsageError
 
 for place in json.loads(sys.argv[1]):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from fsd.data.readers import Passage, TextStream
+from fsd.data.passages import Passage, TextStream
 from fsd.errors import UsageError
 from fsd.models.language_model import load
 from fsd.scoring import token_counting as counting

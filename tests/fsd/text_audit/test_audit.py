@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from fsd.data import embedded
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
-from fsd.data.splitting import Split, split
+from fsd.data.splitting import split
 from fsd.text_audit import audit as module
 from fsd.text_audit.audit import audit, blind, leaks, most_telling, single_number_auc
 

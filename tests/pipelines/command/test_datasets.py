@@ -12,7 +12,7 @@ from extensions.study.catalogue import load as load_study
 from extensions.study.cells import split_texts
 from extensions.study.grid import Cell, StudyConfig, plan
 from fsd.config import CleaningConfig, DataConfig, ModelConfig, ScoreConfig
-from fsd.data.splitting import kinds_of
+from fsd.data.periods import kinds_of
 from fsd.errors import UsageError
 from pipelines.detect import __main__ as detect
 from pipelines.experiment import inputs

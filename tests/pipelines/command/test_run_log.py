@@ -13,8 +13,8 @@ import yaml
 
 import detectors
 from fsd.config import AdapterConfig, DataConfig, DetectorConfig, FSDConfig, ModelConfig
+from fsd.data.corpus import Split
 from fsd.data.documents import Document
-from fsd.data.splitting import Split
 from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import compute_results
 from fsd.models.language_model import BaseIdentity

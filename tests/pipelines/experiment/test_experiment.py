@@ -9,8 +9,8 @@ import pytest
 import detectors
 from fsd.config import DetectorConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded
+from fsd.data.corpus import Split
 from fsd.data.documents import Benchmark, Document
-from fsd.data.splitting import Split
 from fsd.errors import UsageError
 from fsd.models.language_model import load_tokenizer, start_token, token_ids
 from fsd.text_audit import audit
