@@ -13,6 +13,7 @@ from peft import get_peft_model
 import detectors
 from fsd.config import AdapterConfig, ModelConfig
 from fsd.models.adapters import peft_config, quiet_peft
+from fsd.models.finetuning import finetune
 from fsd.models.language_model import load
 from fsd.scoring import model as scoring
 from fsd.scoring import model_scorer, pair_scorer
@@ -318,6 +319,23 @@ def test_a_run_loads_the_reference_once_and_compares_both_states(models, tiny, m
         np.testing.assert_allclose(arrays(stats.reference), arrays(plain), atol=5e-6)
     (change,) = scorers["tuned.change"](PROMPTS[:1])
     np.testing.assert_allclose(change.ratio, tuned.ratio - base.ratio, atol=2e-5)
+
+
+def test_the_reference_is_as_it_was_beside_its_own_fine_tuning(models, tiny, make_model):
+    """One network in memory is both: with its adapter off bitwise the model that was loaded, as if there were none."""
+    target, _ = models
+    config = ModelConfig(str(tiny), device="cpu", cache="none", reference_model=str(make_model("gpt_neox", seed=7)))
+    load_reference = scorers_of.reference_loader(config)
+    scorers = scorers_of.ScorerMaker(config, target, load_reference).scorers()
+    before = list(scorers["reference"](PROMPTS))
+    finetune(load_reference(), [prompt.text for prompt in PROMPTS], AdapterConfig(epochs=2), seed=1, shown=False)
+    pairs = list(scorers["base.adapted_difference"](PROMPTS))
+    for was, stays, adapted, pair in zip(
+        before, scorers["reference"](PROMPTS), scorers["adapted_reference"](PROMPTS), pairs, strict=True
+    ):
+        np.testing.assert_array_equal(was.logp, stays.logp)
+        assert np.abs(adapted.logp - was.logp).max() > 1e-3
+        np.testing.assert_allclose(pair.reference.logp, adapted.logp, atol=1e-5)
 
 
 def test_a_reference_of_another_vocabulary_is_refused_though_it_divides_these_texts_alike(tiny, make_model):
