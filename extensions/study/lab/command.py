@@ -104,15 +104,11 @@ def _check(config: LabConfig) -> None:
     most = len(config.corpora)
     # More would teach a corpus twice.
     if not 1 <= min(config.sources, default=0) <= max(config.sources) <= most:
-        listed = _listed(config.sources)
-        raise UsageError(f"sources must be numbers from 1 to that of the corpora, {most}; got {listed}")
-    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
-    at_least(100, paragraphs=config.paragraphs)
-    most = len(config.corpora)
-    if not config.sources or not all(1 <= number <= most for number in config.sources):
         raise UsageError(
             f"sources must be numbers from 1 to that of the corpora, {most}; got {_listed(config.sources)}"
         )
+    at_least(1, seeds=config.seeds, workers=config.workers, texts=config.texts)
+    at_least(100, paragraphs=config.paragraphs)
     unusual = set(config.references) - {"before", "earlier"}
     if config.base and unusual:
         names = _listed(sorted(unusual))
@@ -169,7 +165,7 @@ def groups(drawn: Sequence[DrawnCorpus], size: int) -> Iterator[tuple[Sequence[D
 def _scored(config: LabConfig, target: Target, judged: Sequence[DrawnCorpus]) -> Iterator[Cell]:
     for name, sides in judged:
         for reference in dict.fromkeys(config.references):
-            yield Cell(target, name, sides, reference, config.adapters)
+            yield Cell(target, name, sides, reference, config.adapters, config.adapted)
 
 
 def run(config: LabConfig, folder: Path, base: Base | None) -> None:

@@ -35,6 +35,8 @@ COLOURS = {
     "wbc.base": "#CC79A7",
     "standardised_ratio.base": "#E69F00",
     "unread_z.base": "#000000",
+    "adapted_wbc.base": "#CC3311",
+    "summed_unread_z.base": "#332288",
     COMBINED: "#009E73",
 }
 """Scores of the tables and the figure, with their colours; all are in the raw results."""

@@ -27,7 +27,7 @@ import torch
 from extensions.study.lab import models
 from extensions.study.lab.corpora import UNSEEN, Sides
 from extensions.study.lab.models import Lab
-from extensions.study.lab.results import TEXT
+from extensions.study.lab.results import ADAPTED, TEXT
 from extensions.study.lab.settings import Reference
 from fsd.api import (
     AdapterConfig,
@@ -40,6 +40,7 @@ from fsd.api import (
     Split,
     content_hash,
     continue_pretraining,
+    load_detector,
     open_model,
 )
 from fsd.api import load_model as load
@@ -71,6 +72,8 @@ class Cell:
     reference: Reference
     adapters: bool = True
     """Whether an adapter is trained on the unseen texts, for FSDs."""
+    adapted: bool = False
+    """Whether the reference is fine-tuned on half of them, for the scores of `ADAPTED`."""
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -112,6 +115,8 @@ class Cell:
         content += map(_hashes, target.sources)
         for kind, side in self.sides.items():
             content += [kind, _hashes(learned(side))]
+        if self.adapted:
+            content.append(ADAPTED)
         if self.adapters:
             content.append(asdict(AdapterConfig()))
         if lab.base:
@@ -210,6 +215,8 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
     """
     config = cell.config
     detectors = detector_settings.cheap(detector_settings.load_detectors(config.detection))
+    if cell.adapted:
+        detectors += map(load_detector, ADAPTED)
     if cell.target.lab.base:
         detectors = [detector for detector in detectors if "lower" not in detector.views]
     documents: list[Document] = []
@@ -226,6 +233,7 @@ def scores(cell: Cell, model: LanguageModel, *, adapted: bool = False) -> pd.Dat
         # For its refusals.
         scored.prepare(opened)
         scored.train(opened, None)
+    scored.adapt_reference(opened)
     tables = []
     for part in cell.scored:
         plan = scored.planned(scoring(opened, part))

@@ -25,7 +25,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> LabConfig:
     """One corpus and one seed of `--small`."""
     folder = tmp_path_factory.mktemp("lab")
     cache, out = str(folder / "cache"), str(folder / "results.parquet")
-    return LabConfig(corpora=("wikipedia",), small=True, seeds=1, workers=1, cache=cache, out=out)
+    return LabConfig(corpora=("wikipedia",), small=True, adapted=True, seeds=1, workers=1, cache=cache, out=out)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,8 @@ def test_membership_shows_where_members_were_trained_on(measured: pd.DataFrame) 
     assert 0.2 < auc(measured, "members_vs_contemporaries", 0) < 0.8
     assert set(measured["contrast"]) == {"members_vs_later", "contemporaries_vs_later", "members_vs_contemporaries"}
     assert not {"recall", "neighbour"} & set(measured["detector"])
+    assert {*results.ADAPTED} < set(measured["detector"])
+    assert auc(measured, "members_vs_contemporaries", 4, "summed_unread_z.base") > 0.8
 
 
 @pytest.mark.slow
