@@ -166,7 +166,8 @@ class DetectorConfig:
     """Detectors and their settings."""
 
     detectors: str = AUTO
-    """`auto`, `all` (also those on request, without those that sample: samia, cdd), or names separated by commas."""
+    """`auto`, `all` (also those on request, without those that sample: samia, cdd), or names separated by commas;
+    adapted_wbc is wbc against the reference fine-tuned on unseen texts."""
     settings: Annotated[tuple[str, ...], _shown("NAME=VALUE ...")] = ()
     """Settings of detectors, e.g. surp.k=30, or surp.base.k=30 for base scores alone; override --settings-from."""
     settings_from: OptionalURI = None

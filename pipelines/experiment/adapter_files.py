@@ -183,9 +183,11 @@ def files_of(uri: str) -> dict[str, Path]:
     """The files of an adapter, and those that travel with it, by name."""
     files = {}
     folder = tracking.fetch_adapter(uri)
-    for path in sorted(folder.iterdir()):
-        if path.is_file():
-            files[path.name] = path
+    # In no other folder: a trainer leaves its checkpoints beside an adapter.
+    for place in (folder, folder / REFERENCE):
+        for path in sorted(place.glob("*")):
+            if path.is_file():
+                files[path.relative_to(folder).as_posix()] = path
     # A registered adapter has them beside its folder.
     for name in FILES:
         file = tracking.fetch_model_file(uri, name)
