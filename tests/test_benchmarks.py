@@ -44,7 +44,7 @@ FORMS: Mapping[str, Smallest] = {
         "--members 20 --capital-texts 4 --edits paraphrased", r"^\| unread, paraphrased \| 20 \| \d\.\d+ \|"
     ),
     "evidence": Smallest("--small --seeds 1", r"^\| kernel divergence \| never \(false alarms\) \| 8 \|"),
-    "frequencies": Smallest("--megabytes .01 --corpora code", r"^code +fsd \(each word once\) +\d"),
+    "frequencies": Smallest("--megabytes .01 --corpora code", r"^code +fsd +\d"),
     "gpu": Smallest(ON_CPU, r"^experiment, 14m: fine-tuning [\d.]+ s, scoring"),
     "growth": Smallest("--sizes 40 --commands near-duplicates", r"^near-duplicates +40 +[\d.]+ s"),
     "kills": Smallest(
@@ -63,6 +63,11 @@ FORMS: Mapping[str, Smallest] = {
     "run_profile": Smallest("--texts 2", r"^all \| [\d,]+ \|"),
     "scoring": Smallest("--shapes 14m --texts 2 --rounds 1", r"^textbook +\d"),
     "screens": Smallest("frequencies --columns 80", r"^\| `fsd frequencies .*` \| \d+ \|"),
+    "second_reference": Smallest(
+        "--model embedded-twin --corpora wikipedia --seeds 1 --references plain 1 --compared 12 --tuning 20"
+        " --calibrating 20 --learning-rate 1e-3",
+        r"^plain\+1 +unread_z 20 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+$",
+    ),
     "shards kills": Smallest("--texts 40 --rows 10 --kills 1", r"^5 files, 0 differ, 0 are missing"),
     "shards large": Smallest("--size 3e6", r"^0\.00 GB, \d+ shards: cut in"),
     "shards many": Smallest(
