@@ -496,7 +496,7 @@ class _Available:
             if reader not in self.scorers:
                 return _MISSING_READERS.get(reader, f"no {reader} model is given")
         if "adapted_reference" in view.readers and not self.inputs.adapting:
-            return f"fewer than {2 * FEWEST_UNREAD} unseen texts are given: half of them to fine-tune the reference on"
+            return f"its reference is fine-tuned by fsd run, on half of at least {2 * FEWEST_UNREAD} unseen texts"
         if form.compared and view.scorer not in self.scorers:
             return "it compares whole distributions: both models must be local"
         if form.gradient and view.scorer not in self.scorers:

@@ -356,7 +356,7 @@ def test_a_reference_is_adapted_where_texts_are_given_for_it():
         ("adapted_difference", "adapted_unread"),
     ]
     _, left_out = usable(adapted, TEXTS, fake_scorers(), replace(view_inputs(), adapting=()))
-    reason = "fewer than 40 unseen texts are given: half of them to fine-tune the reference on"
+    reason = "its reference is fine-tuned by fsd run, on half of at least 40 unseen texts"
     assert left_out == dict.fromkeys((detector.name for detector in adapted), reason)
     assert usable(adapted, TEXTS, fake_scorers(), view_inputs()) == (adapted, {})
     with pytest.raises(UsageError, match="must be of a detector that reads a reference model; loss does not"):

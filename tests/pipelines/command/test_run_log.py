@@ -79,7 +79,8 @@ def test_mlflow_names_the_texts_that_were_read(results, monkeypatch):
     monkeypatch.setattr(registration, "register", lambda *args, **more: None)
     config = replace(CONFIG, data=replace(CONFIG.data, unseen="later.jsonl"))
     experiment = Experiment(config, [detectors.load("loss")], sources=SOURCES)
-    registration.track(run, results, experiment, SimpleNamespace(identity=IDENTITY, adapted=False))
+    opened = SimpleNamespace(language_model=SimpleNamespace(identity=IDENTITY, adapted=False))
+    registration.track(run, results, experiment, opened)
     domain, corpus = CONFIG.data.domain, "embedded corpus"
     assert logged == {
         "unseen": (f"{domain}-unseen", "later.jsonl"),
