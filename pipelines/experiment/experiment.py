@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
 from fsd import distributed, tracking
-from fsd.config import AUTO, FSDConfig, ModelConfig, check_training
+from fsd.config import AUTO, AdapterConfig, FSDConfig, ModelConfig, check_training
 from fsd.data import benchmarks
 from fsd.data.corpus import Corpus, Split
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
@@ -123,7 +123,7 @@ class Experiment(NamedTuple):
             notes.append(OWN_TEXTS)
         learned = self.adapting.texts
         if learned:
-            notes.append(f"the reference model is fine-tuned as well, on {len(learned):,} of the unseen texts")
+            notes.append(f"the reference model is fine-tuned as well, once on {len(learned):,} of the unseen texts")
         texts = split.judged.texts
         counts: Mapping[str, int] = {}
         if texts:
@@ -140,7 +140,7 @@ class Experiment(NamedTuple):
             config.model,
             scored,
             counts,
-            split.unseen.texts + learned,
+            split.unseen.texts,
             training,
             writes=["a registered adapter"],
             experiment=f"fsd-{config.data.domain}",
@@ -214,24 +214,32 @@ class Experiment(NamedTuple):
                 run.log_curves(_curves(steps))
 
         if not self.config.adapter:
-            self._finetune(model.language_model, self.split.unseen, log)
+            self._finetune(model.language_model, self.split.unseen, self.config.training, log)
         self.adapt_reference(model)
 
     def adapt_reference(self, model: Model) -> None:
-        """Fine-tune the reference model in the same way, on its part of the unseen texts, if a detector asks for it."""
+        """Fine-tune the reference model as well, on its part of the unseen texts, if a detector asks for it.
+
+        It reads them once: more passes made the scores against it worse (docs/lab/second_reference.md).
+        """
         learned = self.adapting
         if learned and model.load_reference:
             reference = model.load_reference()
+            training = self.config.training
+            # AdaLoRA needs more steps than a pass has.
+            method = "lora" if training.method == "adalora" else training.method
             if not reference.adapted:
-                self._finetune(reference, learned)
+                self._finetune(reference, learned, replace(training, method=method, epochs=1))
 
-    def _finetune(self, model: "LanguageModel", texts: Corpus, log: "StepLog | None" = None) -> None:
+    def _finetune(
+        self, model: "LanguageModel", texts: Corpus, training: AdapterConfig, log: "StepLog | None" = None
+    ) -> None:
         from fsd.models.finetuning import finetune
 
         finetune(
             model,
             texts.prompts,
-            self.config.training,
+            training,
             seed=self.config.seed,
             log=log,
             shown=distributed.is_main_process(),
