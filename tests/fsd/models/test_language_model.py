@@ -20,7 +20,7 @@ from fsd.models.language_model import load, load_tokenizer, readable, token_ids
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
 from fsd.scoring.neighbours import MaskedModel
-from fsd.scoring.scorers import reference_scorer
+from fsd.scoring.scorers import reference_loader
 from fsd.token_stats import IDS, Prompt, written
 
 WEIGHTS = "model.safetensors"
@@ -139,7 +139,7 @@ LOADERS: dict[str, Callable[[str], object]] = {
     "model": load,
     "tokenizer": load_tokenizer,
     "masked model": MaskedModel,
-    "reference model": lambda name: list(reference_scorer(name, ModelConfig(), None)([Prompt("a member")])),
+    "reference model": lambda name: reference_loader(ModelConfig(reference_model=name))(),
     "placebo": lambda name: open_model(ModelConfig(name)),
 }
 
