@@ -16,6 +16,11 @@ class Advice(NamedTuple):
 
 ADVICE = (
     Advice(
+        "a reference model of the same vocabulary, and 40 unread texts of the same source, in `fsd run`",
+        "summed_unread_z.base",
+        "the reference was also fine-tuned on unread texts, so that it knows their kind",
+    ),
+    Advice(
         "a reference model of the same vocabulary, and 20 unread texts of the same source",
         "unread_z.base",
         "four scores say how unlike a text that was not read it is",
