@@ -51,7 +51,7 @@ def main(settings: Settings) -> None:
     config, split = inputs.config, inputs.split
     opened = inputs.open()
     model = opened.language_model
-    inputs.train(model, None)
+    inputs.train(opened, None)
     texts = [Prompt(document.text) for document in (*split.validation, *split.test)][: settings.texts]
     unseen = [document.text for document in split.unseen]
     given = opened.inputs(unseen, shots=shots_of(config.detection, config.model.model))
