@@ -66,7 +66,7 @@ class Model:
     decode: Callable[[TokenIds], str] | None = None
     tokenizer: Any = None
     local: "LanguageModel | None" = None
-    load_reference: "Callable[[], LanguageModel] | None" = None
+    load_reference: Any = None
     answers: "SQLiteStore | None" = None
     whole: "LanguageModel | None" = None
     seed: int = 42

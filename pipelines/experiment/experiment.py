@@ -27,6 +27,7 @@ from fsd.scoring.deviation import ScoreTable
 from fsd.scoring.model import Model, outline
 from fsd.scoring.plan import ScoringPlan
 from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_file, hidden_state_reader, reference_name
+from fsd.token_stats import chats_of
 from fsd.tracking import Run
 from fsd.views import ViewInputs, reading
 from pipelines.command.job import OWN_TEXTS, Job, Stated, files, names
@@ -121,14 +122,14 @@ class Experiment(NamedTuple):
             )
         if split.validation:
             notes.append(OWN_TEXTS)
-        learned = self.adapting.texts
-        if learned:
-            notes.append(f"the reference model is fine-tuned as well, once on {len(learned):,} of the unseen texts")
         texts = split.judged.texts
         counts: Mapping[str, int] = {}
         if texts:
             plan = self.planned(outline(config.model, self.states, seed=config.seed))
             counts = plan.passes
+            learned = self._replace(detectors=plan.detectors).adapting
+            if learned:
+                notes.append(f"the reference model is fine-tuned as well, once on {len(learned):,} of the unseen texts")
             lacking = uncontrolled(config, split.judged, plan.detectors)
             if lacking:
                 notes.append(f"{lacking}: where one of these is the best, the answer stays open")
@@ -223,8 +224,11 @@ class Experiment(NamedTuple):
         It reads them once: more passes made the scores against it worse (docs/lab/second_reference.md).
         """
         learned = self.adapting
-        if learned and model.load_reference:
-            reference = model.load_reference()
+        if learned and model.reference:
+            reference: LanguageModel = model.load_reference()
+            if chats_of(learned.prompts):
+                # Chats are learned as they are scored: by the template of the target.
+                reference.template = reference.template or model.language_model.chats.template
             training = self.config.training
             # AdaLoRA needs more steps than a pass has.
             method = "lora" if training.method == "adalora" else training.method

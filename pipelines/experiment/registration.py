@@ -158,7 +158,7 @@ def track(
             copy_adapter(tracking.fetch_adapter(config.adapter), model.identity, adapter)
         else:
             save_adapter(model, adapter)
-        if experiment.adapting and opened.load_reference:
+        if experiment.adapting and opened.reference:
             save_adapter(opened.load_reference(), adapter / adapter_files.REFERENCE)
         name = f"fsd-{config.data.domain}"
         files = model_files(answer, experiment)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from fsd import tracking
 from fsd.config import DetectorConfig, FSDConfig
 from fsd.data.corpus import Corpus, Split
 from fsd.data.documents import Document
+from fsd.data.fields import document
 from fsd.errors import UsageError
 from fsd.models import finetuning
 from fsd.scoring.model import outline
@@ -59,6 +61,29 @@ def test_no_text_both_trains_the_reference_and_calibrates(tiny, other):
     # The plain reference has read none of them.
     assert len(inputs.unread.prompts) == 90
     assert not run._replace(detectors=asked[:1]).adapting
+
+
+def test_chats_are_learned_by_the_template_by_which_they_are_scored(monkeypatch):
+    """And without a reference, as with `--detectors all` on a model that has none, nothing is trained."""
+    turns = [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That, number 1."}]
+    chats = Corpus(
+        document(
+            {"messages": [*turns, {"role": "assistant", "content": f"And {row}."}]}, {}, f"row {row}", answers=True
+        )
+        for row in range(40)
+    )
+    run = experiment.Experiment(FSDConfig(), [detectors.load("adapted_wbc")], split=Split(chats, (), ()))
+    trained = []
+    monkeypatch.setattr(experiment.Experiment, "_finetune", lambda self, model, *rest: trained.append(model))
+    reference = SimpleNamespace(template=None, adapted=False)
+    target = SimpleNamespace(chats=SimpleNamespace(template="the target's"))
+    model = SimpleNamespace(reference=None, load_reference=lambda: reference, language_model=target)
+    run.adapt_reference(model)
+    assert trained == []
+    model.reference = "a reference"
+    run.adapt_reference(model)
+    assert trained == [reference]
+    assert reference.template == "the target's"
 
 
 @pytest.mark.slow
