@@ -9,6 +9,7 @@ Examples:
     fsd run --config config.yaml --seed 43 --name "second seed" --json
 """
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -59,7 +60,8 @@ def run(experiment: "Experiment") -> None:
         # What the model cannot compute, its control need not.
         computed = experiment._replace(detectors=plan.detectors)
         control, remarks = computed.control()
-    with registration.start(computed, language_model, control) as tracked:
+    scored_beside = control.scored_beside() if control and experiment.trains(model) else nullcontext()
+    with registration.start(computed, language_model, control) as tracked, scored_beside as beside:
         if not config.adapter or computed.adapting:
             with stage("finetuning"):
                 computed.train(model, tracked)
@@ -68,7 +70,12 @@ def run(experiment: "Experiment") -> None:
         of_control = None
         if control:
             with stage("placebo"):
-                of_control = control.scores_of_control()
+                if beside:
+                    # While the control is scored; what comes of it is remembered.
+                    experiment.tried(model)
+                    of_control = beside.result()
+                else:
+                    of_control = control.scores_of_control()
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):

@@ -104,12 +104,7 @@ def finetune(
     check_trainable(language_model)
     detach(language_model)
     pieces, steps, adapter = plan(language_model, texts, config)
-    finished = None
-    # Without a fingerprint the base may be any; processes on several machines have no disk in common; and peft gives a
-    # saved adapter of adalora other settings.
-    named = language_model.identity.fingerprint and config.method != "adalora"
-    if cache and named and processes_here() == num_processes():
-        finished = cache / training_key(language_model, pieces, config, seed)
+    finished = stored(language_model, pieces, config, seed, cache)
     # Whoever wants to measure after each epoch needs the training itself.
     if finished and after_epoch is None and _reuse(language_model, finished, log):
         with progress(steps, "fine-tuning", "step", shown=shown) as bar:
@@ -202,6 +197,18 @@ def _pieces(row: Piece, size: int) -> Iterator[Piece]:
         piece = Piece(ids[start : start + size], learned[start : start + size])
         if any(piece.learned[1:]):
             yield piece
+
+
+def stored(
+    language_model: LanguageModel, pieces: Sequence[Piece], config: AdapterConfig, seed: int, cache: Path | None
+) -> Path | None:
+    """Where in the cache a training is, or is going to be; None if it cannot be there."""
+    # Without a fingerprint the base may be any; processes on several machines have no disk in common; and peft gives a
+    # saved adapter of adalora other settings.
+    named = language_model.identity.fingerprint and config.method != "adalora"
+    if cache and named and processes_here() == num_processes():
+        return cache / training_key(language_model, pieces, config, seed)
+    return None
 
 
 def training_key(language_model: LanguageModel, pieces: Sequence[Piece], config: AdapterConfig, seed: int) -> str:

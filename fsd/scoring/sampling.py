@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
@@ -104,10 +106,12 @@ def generated(
     sampling: Sampling,
     *,
     ends: Sequence[int] = (),
+    temperatures: Sequence[float] = (),
 ) -> list[str]:
     """What follows heads of one length, at most `size` tokens each, by the network in its state.
 
-    It ends at the end token of the tokenizer, or at one of the further `ends`.
+    It ends at the end token of the tokenizer, or at one of the further `ends`. Heads may have `temperatures` each, by
+    which the plain way of sampling then draws.
     """
     from transformers import GenerationConfig
 
@@ -119,13 +123,16 @@ def generated(
     config = GenerationConfig(
         max_new_tokens=size, eos_token_id=[end, *ends] if ends else end, pad_token_id=model.start, **options
     )
+    by_head = [partial(_divided, temperatures)] if temperatures else []
     x = torch.tensor(heads, device=model.device)
     # The model's own settings would fill in what is not set here, such as top-p and penalties.
     defaults = network.generation_config
     network.generation_config = GenerationConfig()
     try:
         with quiet_peft():
-            ids = network.generate(x, attention_mask=torch.ones_like(x), generation_config=config)
+            ids = network.generate(
+                x, attention_mask=torch.ones_like(x), generation_config=config, logits_processor=by_head
+            )
     finally:
         network.generation_config = defaults
     texts: list[str] = model.tokenizer.batch_decode(
@@ -134,8 +141,13 @@ def generated(
     return texts
 
 
-OWN = (Sampling(0.6), Sampling(0.8), Sampling(1.0))
-"""How a model continues texts to try whether those that it wrote are told from what it read."""
+def _divided(temperatures: Sequence[float], _: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """Logits of the next tokens, each row by the temperature of its own."""
+    return logits / logits.new_tensor(temperatures)[:, None]
+
+
+OWN = (0.6, 0.8, 1.0)
+"""Temperatures at which a model continues texts to try whether those that it wrote are told from what it read."""
 OPENINGS = (12, 48)
 """Tokens of a text's opening that the model is given: some ten or some forty words, in turn."""
 LONGEST = 256
@@ -150,40 +162,35 @@ def own_texts(model: LanguageModel, texts: Sequence[str], *, tuned: bool = False
     A text that ends with a sentence is cut where one ends, as a person would cut it.
     """
     tokens = model.tokens(texts)
-    written = {}
+    written = {str(Sampling(temperature)): [""] * len(texts) for temperature in OWN}
     with model.state(tuned=tuned) as network:
-        for sampling in OWN:
-            in_order = [""] * len(texts)
-            for turn, size in enumerate(OPENINGS):
-                rows = range(turn, len(texts), len(OPENINGS))
-                ids = [tokens[row] for row in rows]
-                for row, text in zip(rows, _continued(model, network, ids, size, sampling), strict=True):
-                    in_order[row] = _to_a_sentence(text) if SENTENCE.search(texts[row][-3:]) else text
-            written[str(sampling)] = in_order
+        for turn, size in enumerate(OPENINGS[: len(texts)]):
+            rows = range(turn, len(texts), len(OPENINGS))
+            continued = _continued(model, network, [tokens[row] for row in rows], size)
+            for (in_order, row), text in zip(product(written.values(), rows), continued, strict=True):
+                in_order[row] = _to_a_sentence(text) if SENTENCE.search(texts[row][-3:]) else text
     return written
 
 
-def _continued(
-    model: LanguageModel, network: Any, tokens: Sequence[TokenIds], size: int, sampling: Sampling
-) -> list[str]:
-    """The openings of texts, at least `size` tokens each, with what the model writes up to the length of the text."""
-    if not tokens:
-        return []
+def _continued(model: LanguageModel, network: Any, tokens: Sequence[TokenIds], size: int) -> Iterator[str]:
+    """At each temperature in turn, the openings of texts with what the model writes up to the length of the text.
+
+    Openings have at least `size` tokens each.
+    """
     longest = min(LONGEST, model.context // 2)
     # Openings of one length are continued together: of long ones the model reads the end.
     size = max(1, min(size, *(len(ids) // 3 for ids in tokens)))
     openings = [ids[: max(size, len(ids) - longest)] for ids in tokens]
     lengths = [len(ids) - len(opening) for ids, opening in zip(tokens, openings, strict=True)]
     heads = [[model.start, *opening[-size:]] for opening in openings]
-    with seeded(model, str(sampling), tokens):
-        endings = generated(model, network, heads, max(lengths), sampling)
+    # So are the temperatures: a small model takes little longer for a token of more rows.
+    temperatures = [temperature for temperature in OWN for _ in heads]
+    with seeded(model, tokens):
+        endings = generated(model, network, heads * len(OWN), max(lengths), Sampling(), temperatures=temperatures)
     # Not by `model.tokens`, which refuses the empty text of a model that ends at once.
     rows = model.tokenizer(endings, add_special_tokens=False)["input_ids"]
-    decode = model.tokenizer.decode
-    texts = []
-    for opening, ending, length in zip(openings, rows, lengths, strict=True):
-        texts.append(decode(opening + ending[:length], skip_special_tokens=True))
-    return texts
+    for opening, length, ending in zip(openings * len(OWN), lengths * len(OWN), rows, strict=True):
+        yield model.tokenizer.decode(opening + ending[:length], skip_special_tokens=True)
 
 
 def _to_a_sentence(text: str) -> str:

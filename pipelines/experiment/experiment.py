@@ -3,8 +3,11 @@
 import functools
 import hashlib
 import json
+import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
@@ -46,10 +49,13 @@ from pipelines.experiment.inputs import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fsd.evaluation.results import Results
     from fsd.models.finetuning import StepLog
     from fsd.models.language_model import LanguageModel
     from fsd.text_audit.audited import Audit
+    from fsd.verdicts.domain_check import Reference
 
 # Folder in the cache with the trainings.
 TRAINING = "training"
@@ -207,6 +213,17 @@ class Experiment(NamedTuple):
             plan(model.language_model, self.split.unseen.prompts, self.config.training)
         return self.planned(model)
 
+    def trains(self, model: Model) -> bool:
+        """Whether an adapter is trained, and not taken from the cache."""
+        from fsd.models.finetuning import pieces_of, stored
+
+        config = self.config
+        if config.adapter:
+            return False
+        pieces = list(pieces_of(model.language_model, self.split.unseen.prompts))
+        place = stored(model.language_model, pieces, config.training, config.seed, self._trainings())
+        return place is None or not place.exists()
+
     def train(self, model: Model, run: Run | None) -> None:
         """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
 
@@ -307,6 +324,20 @@ class Experiment(NamedTuple):
             return None, ["no control model: it can compute none of these detectors"]
         return control._replace(detectors=plan.detectors), remarks
 
+    @contextmanager
+    def scored_beside(self) -> "Iterator[Future[tuple[str, ScoreTable]] | None]":
+        """The `scores_of_control` of an embedded model, by a process beside this one; None of others.
+
+        Such models are so small that they leave cores idle, and take no memory worth counting.
+        """
+        if self.config.model.model not in EMBEDDED or distributed.num_processes() > 1 or os.cpu_count() == 1:
+            yield None
+            return
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(1, initializer=_in_the_background) as executor:
+            yield executor.submit(self.scores_of_control)
+
     def scores_of_control(self) -> tuple[str, ScoreTable]:
         """Name of the model, a control, and the scores of the validation and test texts before and after training."""
         from fsd.models.language_model import load
@@ -352,7 +383,27 @@ class Experiment(NamedTuple):
         return results
 
     def with_power(self, results: "Results", model: Model) -> "Results":
-        """The results whose calibration says how well its domain check recognises texts of other kinds.
+        """The results whose calibration says how well its domain check recognises texts of other kinds."""
+        if results.calibration is None:
+            return results
+        config = self.config
+        # The other processes have ended.
+        with distributed.alone():
+            if distributed.num_processes() > 1:
+                local = model.language_model
+                model = scoring.open_model(config.model, states=self.states, local=local, seed=config.seed)
+            reference = self.tried(model)
+            inputs = self._given(model)
+            reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))
+        remarks = list(results.remarks)
+        counts = Counter(reference.sources)
+        if set(counts) != {""}:
+            sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
+            remarks.append(f"verdicts are by source; non-members have {len(counts)}: {sources}")
+        return replace(results, calibration=replace(results.calibration, reference=reference), remarks=remarks)
+
+    def tried(self, model: Model) -> "Reference":
+        """What texts are compared with, and how well that tells texts of other kinds: tried once for the same texts.
 
         The model, whose adapter is that of the run, also writes texts of its own, by which the check is tried.
         """
@@ -361,11 +412,8 @@ class Experiment(NamedTuple):
         from fsd.scoring.sampling import own_texts
         from fsd.verdicts.domain_check import LATER, Earlier, Trial, trial
 
-        if results.calibration is None:
-            return results
         config = self.config
         language_model = model.language_model
-        several = distributed.num_processes() > 1
         # Texts of a file, or of a reused adapter, need not be of the benchmark's kind.
         own_unseen = config.adapter is None and not isinstance(config.data.unseen, str)
         reference = reference_of(self.split, unseen=own_unseen)
@@ -376,27 +424,21 @@ class Experiment(NamedTuple):
             nonmembers = judged.take(~judged.members).wholes
             further[LATER] = [text for text in nonmembers if text not in compared]
         states = hidden_state_reader(language_model, config.model)
-        # The other processes have ended.
-        with distributed.alone():
-            if several:
-                model = scoring.open_model(config.model, states=self.states, local=language_model, seed=config.seed)
-            earlier = Earlier(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
-            reference = replace(reference, earlier=earlier)
+        earlier = Earlier(model.earlier, tuple(map(tuple, model.typicality(reference.texts).tolist())))
+        reference = replace(reference, earlier=earlier)
 
-            def depends() -> list[object]:
-                return [reference.texts, reference.families, reference.sources, earlier, further, states.key]
+        def depends() -> list[object]:
+            return [reference.texts, reference.families, reference.sources, earlier, further, states.key]
 
-            write = partial(own_texts, language_model)
-            tried = partial(trial, reference, further, states, model.typicality, write)
-            reference = remembered(tried, Trial, states.store, depends).added_to(reference)
-            inputs = self._given(model)
-            reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))
-        remarks = list(results.remarks)
-        counts = Counter(reference.sources)
-        if set(counts) != {""}:
-            sources = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in counts.items())
-            remarks.append(f"verdicts are by source; non-members have {len(counts)}: {sources}")
-        return replace(results, calibration=replace(results.calibration, reference=reference), remarks=remarks)
+        write = partial(own_texts, language_model)
+        tried = partial(trial, reference, further, states, model.typicality, write)
+        return remembered(tried, Trial, states.store, depends).added_to(reference)
+
+
+def _in_the_background() -> None:
+    """Leave the cores to the run, and show no progress."""
+    os.nice(10)
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - until the process ends
 
 
 def _curves(steps: Mapping[int, Mapping[str, float]]) -> dict[int, dict[str, float]]:

@@ -17,7 +17,16 @@ from fsd.scores import of_state
 from fsd.scoring.deviation import score_texts
 from fsd.scoring.model import open_model
 from fsd.scoring.model_scorer import ModelScorer
-from fsd.scoring.sampling import OPENINGS, OWN, ContinuationScorer, Sampling, _to_a_sentence, own_texts
+from fsd.scoring.sampling import (
+    OPENINGS,
+    OWN,
+    ContinuationScorer,
+    Sampling,
+    _to_a_sentence,
+    generated,
+    own_texts,
+    seeded,
+)
 from fsd.token_stats import Prompt
 from fsd.views import Draws
 
@@ -155,7 +164,7 @@ def test_a_model_continues_the_openings_of_texts_to_their_length(model):
     written = own_texts(model, texts)
     assert torch.equal(state, torch.get_rng_state())
     assert written == own_texts(model, texts)
-    assert list(written) == [str(way) for way in OWN]
+    assert list(written) == [str(Sampling(temperature)) for temperature in OWN]
     tokens = model.tokens(texts)
     for found in written.values():
         assert len(found) == len(texts)
@@ -170,11 +179,23 @@ def test_a_model_continues_the_openings_of_texts_to_their_length(model):
 
 
 def test_a_model_that_ends_at_once_has_written_the_openings(model, monkeypatch):
-    monkeypatch.setattr("fsd.scoring.sampling.generated", lambda _, __, heads, *more: [""] * len(heads))
+    monkeypatch.setattr("fsd.scoring.sampling.generated", lambda _, __, heads, *more, **further: [""] * len(heads))
     texts = ["the score of an unseen text moves more", "a member of the corpus"]
     for written in own_texts(model, texts).values():
         assert all(text.startswith(opening) for text, opening in zip(texts, written, strict=True))
         assert all(written)
+
+
+def test_each_text_is_written_at_the_temperature_of_its_own(model):
+    head = [model.start, *model.tokens(["the score of an unseen"])[0]]
+    with model.state(tuned=False) as network:
+        drawn = {}
+        for temperature in (0.01, 1.0):
+            with seeded(model, 0):
+                drawn[temperature] = generated(model, network, [head] * 3, 5, Sampling(temperature))
+        with seeded(model, 0):
+            mixed = generated(model, network, [head] * 3, 5, Sampling(), temperatures=[0.01, 1.0, 0.01])
+    assert mixed == [drawn[0.01][0], drawn[1.0][1], drawn[0.01][2]]
 
 
 def test_a_text_that_ends_with_a_sentence_is_cut_where_one_ends():
