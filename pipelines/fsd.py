@@ -71,11 +71,10 @@ def run(experiment: "Experiment") -> None:
         if control:
             with stage("placebo"):
                 if beside:
-                    # While the control is scored; what comes of it is remembered.
+                    # What comes of it is remembered, and errors of the other process come again below.
                     experiment.tried(model)
-                    of_control = beside.result()
-                else:
-                    of_control = control.scores_of_control()
+                    beside.exception()
+                of_control = control.scores_of_control()
         if tracked is None:  # a process that only helps with training and scoring
             return
         with stage("judging"):

@@ -325,18 +325,20 @@ class Experiment(NamedTuple):
         return control._replace(detectors=plan.detectors), remarks
 
     @contextmanager
-    def scored_beside(self) -> "Iterator[Future[tuple[str, ScoreTable]] | None]":
-        """The `scores_of_control` of an embedded model, by a process beside this one; None of others.
+    def scored_beside(self) -> "Iterator[Future[None] | None]":
+        """What scores an embedded control into the cache, in a process beside this one; None for others.
 
         Such models are so small that they leave cores idle, and take no memory worth counting.
         """
-        if self.config.model.model not in EMBEDDED or distributed.num_processes() > 1 or os.cpu_count() == 1:
+        alone = distributed.num_processes() > 1 or os.cpu_count() == 1
+        if alone or self.config.model.model not in EMBEDDED or self._trainings() is None:
             yield None
             return
         from joblib.externals.loky import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(1, initializer=_in_the_background) as executor:
-            yield executor.submit(self.scores_of_control)
+        # Where this process is killed, the other ends after its work. It returns nothing, which nobody might fetch.
+        with ProcessPoolExecutor(1, timeout=10, initializer=_in_the_background) as executor:
+            yield executor.submit(_score_into_cache, self)
 
     def scores_of_control(self) -> tuple[str, ScoreTable]:
         """Name of the model, a control, and the scores of the validation and test texts before and after training."""
@@ -433,6 +435,10 @@ class Experiment(NamedTuple):
         write = partial(own_texts, language_model)
         tried = partial(trial, reference, further, states, model.typicality, write)
         return remembered(tried, Trial, states.store, depends).added_to(reference)
+
+
+def _score_into_cache(control: Experiment) -> None:
+    control.scores_of_control()
 
 
 def _in_the_background() -> None:

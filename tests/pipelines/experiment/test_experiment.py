@@ -105,6 +105,25 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     assert loaded == ["embedded-twin"]
 
 
+@pytest.mark.slow
+def test_an_embedded_control_is_scored_into_the_cache_beside_the_run(job, tmp_path, monkeypatch) -> None:
+    config = replace(job, model=replace(job.model, model="embedded", reference_model=None), placebo="embedded-twin")
+    for cache in ("none", str(tmp_path)):
+        control, _ = plan(replace(config, model=replace(config.model, cache=cache)))
+        assert control is not None
+        with control.scored_beside() as beside:
+            # Without a cache, nothing of what it did would be left.
+            assert (beside is None) == (cache == "none")
+            if beside:
+                assert beside.exception() is None
+    # Neither a training nor a pass is left to do.
+    monkeypatch.setattr("fsd.models.finetuning._trainer", None)
+    monkeypatch.setattr("fsd.scoring.model_scorer.ModelScorer.as_read", None)
+    name, found = control.scores_of_control()
+    assert name == "embedded-twin"
+    assert len(found.columns) == 3
+
+
 def test_a_control_computes_the_detectors_that_it_can(job) -> None:
     placebo, remarks = plan(job, "reference,loss,recall")
     assert placebo is not None
