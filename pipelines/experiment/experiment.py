@@ -281,7 +281,7 @@ class Experiment(NamedTuple):
         model = scoring.open_model(config.model, states=self.states, local=language_model, seed=config.seed)
         plan = self.prepare(model)
         if self.split.unseen:
-            self.train(model, run)
+            self._replace(detectors=plan.detectors).train(model, run)
         return plan, plan.score()
 
     def control(self) -> tuple["Experiment | None", list[str]]:

@@ -58,7 +58,7 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run | None) ->
             create_study(*data.study_of(task), config.storage)
             tasks.append(task)
     # With --adapter, the settings are tuned for that one.
-    experiment.train(model, run)
+    experiment._replace(detectors=detectors).train(model, run)
     read = partial(ViewStatistics.compute, detectors=detectors, scorers=model.scorers, inputs=plan.inputs)
     validation = replace(data.validation, statistics=read(model.prompts(data.split.validation.prompts)))
     # From here on, trials only compute scores: all that they need is in memory.

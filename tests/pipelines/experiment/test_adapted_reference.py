@@ -86,6 +86,21 @@ def test_chats_are_learned_by_the_template_by_which_they_are_scored(monkeypatch)
     assert reference.template == "the target's"
 
 
+def test_no_reference_is_trained_for_detectors_that_are_left_out(monkeypatch):
+    computed = [detectors.load("loss")]
+    run = experiment.Experiment(
+        FSDConfig(), [detectors.load("adapted_wbc"), *computed], split=Split(unseen(40, 40), (), ())
+    )
+    asked = []
+    monkeypatch.setattr(experiment.scoring, "open_model", lambda *_, **__: None)
+    plan = SimpleNamespace(detectors=computed, score=lambda: None)
+    monkeypatch.setattr(experiment.Experiment, "prepare", lambda *_: plan)
+    monkeypatch.setattr(experiment.Experiment, "train", lambda self, *_: asked.append(self.adapting))
+    assert run.adapting
+    run.measure(None, None)
+    assert list(map(bool, asked)) == [False]
+
+
 @pytest.mark.slow
 def test_verdicts_are_given_by_the_reference_of_the_run(job, other, make_rows, monkeypatch):
     write(Path("data.jsonl"), make_rows(320, seed=3))

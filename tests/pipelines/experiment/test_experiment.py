@@ -97,7 +97,8 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
     loaded = []
     monkeypatch.setattr("fsd.models.language_model.load", lambda config: loaded.append(config.model))
     monkeypatch.setattr(experiment.scoring, "open_model", lambda *_, **__: None)
-    monkeypatch.setattr(Experiment, "prepare", lambda *_: SimpleNamespace(score=lambda: None))
+    plan_of_none = SimpleNamespace(detectors=(), score=lambda: None)
+    monkeypatch.setattr(Experiment, "prepare", lambda *_: plan_of_none)
     monkeypatch.setattr(Experiment, "train", lambda *_, **__: None)
     placebo, _ = plan(replace(job, model=replace(job.model, model="embedded"), placebo="embedded-twin"))
     assert placebo is not None
