@@ -379,7 +379,7 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
 
 
 def _loading(model: str) -> contextlib.AbstractContextManager[None]:
-    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
+    return reading(f"model {model!r} must be a whole causal language model; ")
 
 
 def read_tokenizer(folder: Path) -> Any:
