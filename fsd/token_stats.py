@@ -90,8 +90,6 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 
 ASSISTANT = "assistant"
 """The role whose turns are answers."""
-TOOL = "tool"
-"""The role of what a tool returns."""
 
 
 class Chat(NamedTuple):
