@@ -167,13 +167,16 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def refusing(must: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of some kinds, by default of any, into a `UsageError`: what must hold, and their first line."""
+    """Turn errors of some kinds, by default of any, into a `UsageError`: what must hold, and their first line.
+
+    A memory that does not suffice is no fault of what is read.
+    """
     try:
         yield
     except UsageError:
         raise
     except Exception as error:
-        if kinds and not isinstance(error, kinds):
+        if memory_failure(error) or (kinds and not isinstance(error, kinds)):
             raise
         raise UsageError(f"{must}{first_line(error)}") from error
 

@@ -90,8 +90,6 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 
 ASSISTANT = "assistant"
 """The role whose turns are answers."""
-TOOL = "tool"
-"""The role of what a tool returns."""
 
 
 class Chat(NamedTuple):
@@ -294,10 +292,6 @@ class TokenStats:
         kept = {name: getattr(self, name)[chosen] for name in NUMBERS}
         return replace(self, **kept)
 
-    def of_text(self, text: str) -> "TokenStats":
-        """The same statistics, of the text that the tokens stand for."""
-        return replace(self, text=text)
-
     @property
     def predicted(self) -> BoolArray:
         """(T,) whether each token is the most likely one, as greedy decoding takes it; ties count."""
@@ -344,19 +338,11 @@ class PairStats:
 
     def __post_init__(self) -> None:
         check_same_tokens(self.target, self.reference)
-        shapes = {array.shape for array in (self.target.token, self.mean, self.std, self.reference_mean)}
-        if len(shapes) != 1:
-            raise ValueError(f"mean, std and reference_mean must have one number a token, got {shapes}")
 
     def take(self, chosen: BoolArray) -> "PairStats":
         """The statistics of the chosen ones of the tokens, of which there must be one."""
         kept = {name: getattr(self, name)[chosen] for name in COMPARED}
         return replace(self, target=self.target.take(chosen), reference=self.reference.take(chosen), **kept)
-
-    def of_text(self, text: str) -> "PairStats":
-        """The same statistics, of the text that the tokens stand for."""
-        target = self.target.of_text(text)
-        return replace(self, target=target, reference=self.reference.of_text(text))
 
     @property
     def token(self) -> IntArray:

@@ -24,7 +24,7 @@ from fsd.models.devices import computes_bfloat16
 from fsd.models.finetuning import finetune
 from fsd.models.language_model import LanguageModel, load
 from fsd.scoring.model_scorer import ModelScorer, token_statistics
-from fsd.scoring.pair_scorer import PairScorer, pair_moments
+from fsd.scoring.pair_scorer import PairScorer, pair_statistics
 from fsd.token_stats import Prompt
 
 DEVICE = os.environ.get("FSD_TEST_DEVICE", "cuda")
@@ -87,7 +87,7 @@ def test_the_statistics_are_those_of_the_definition(dtype: torch.dtype, device: 
     logp = logits.double().log_softmax(-1)
     expected = expectations(logp, logp)
     compared = expectations(logp, logp - reference.double().log_softmax(-1))
-    moments = pair_moments(logits.clone(), reference.clone())
+    moments = pair_statistics(logits.clone(), reference.clone(), target)[8:]
     statistics = token_statistics(logits, target)
     assert torch.allclose(statistics[0].double(), logp.gather(-1, target[:, None])[:, 0], rtol=0, atol=1e-5)
     assert torch.allclose(statistics[1:3].double(), expected, rtol=0, atol=1e-5)

@@ -220,16 +220,12 @@ def source_of(entry: str) -> Source | None:
     """The benchmark that an entry of --data names; None for a file, and where the name before the colon is unknown."""
     if os.path.exists(entry):  # noqa: PTH110 - a name may be too long
         return None
-    return sources().get(_name(entry))
+    return sources().get(entry.partition(":")[0])
 
 
 def is_name(entry: str) -> bool:
     """Whether an entry of --data names a benchmark."""
     return source_of(entry) is not None
-
-
-def _name(entry: str) -> str:
-    return entry.partition(":")[0]
 
 
 def start_of(entry: str) -> int | None:

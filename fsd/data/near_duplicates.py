@@ -62,12 +62,11 @@ Pair = tuple[int, int]
 
 
 class Link(NamedTuple):
-    """Near-duplicate texts `i` < `j`, the first rule that applies, and the share of 7-grams of the one with fewer."""
+    """Near-duplicate texts `i` < `j`, and the first rule that applies."""
 
     i: int
     j: int
     reason: str
-    overlap: float
 
 
 class _Texts(NamedTuple):
@@ -225,8 +224,8 @@ def _near_duplicates(texts: tuple[str, ...]) -> tuple[Link, ...]:
     for copies in same_words.values():
         links |= dict.fromkeys(pairwise(copies), "copy")
     found_links = []
-    for i, j in sorted(links):
-        found_links.append(Link(i, j, links[i, j], _share(read, i, j)))
+    for (i, j), reason in sorted(links.items()):
+        found_links.append(Link(i, j, reason))
     return tuple(found_links)
 
 
@@ -264,7 +263,7 @@ def _labelled_links(documents: Documents) -> list[Link]:
 def contradictions(documents: Documents) -> list[Pair]:
     """Sorted positions of members and non-members that are copies, or have `ALIGNED` words in the same order."""
     pairs = []
-    for i, j, reason, _ in _labelled_links(documents):
+    for i, j, reason in _labelled_links(documents):
         a = documents[i]
         b = documents[j]
         if a.member == b.member:

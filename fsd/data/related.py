@@ -68,7 +68,7 @@ def without_related(suspect: Documents, nonmembers: Documents) -> tuple[list[Doc
 def _named(suspect: Documents, nonmembers: Documents, links: Sequence[Link]) -> str:
     """The first `LISTED` pairs of a suspect text and a non-member, each with its rule."""
     pairs = []
-    for i, j, reason, _ in links:
+    for i, j, reason in links:
         pairs.append(f"{suspect[i].origin} = {nonmembers[j].origin} ({reason})")
     return listed(pairs)
 

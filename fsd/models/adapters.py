@@ -257,11 +257,6 @@ def _of_base(module: Any) -> Any:
     return module
 
 
-def _outline(name: str, tensor: torch.Tensor) -> str:
-    """What a tensor is, without its numbers."""
-    return f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-
-
 def _bytes(tensor: torch.Tensor) -> Any:
     # numpy has no bfloat16, so that its bits are read as whole numbers.
     return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
@@ -517,7 +512,7 @@ def adapter_fingerprint(language_model: LanguageModel) -> str:
     digest.update(json.dumps(settings, sort_keys=True, default=_as_json).encode())
     weights = get_peft_model_state_dict(language_model.model, save_embedding_layers=False)
     for name, weight in sorted(weights.items()):
-        digest.update(_outline(name, weight).encode())
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         digest.update(_bytes(weight))
     return digest.hexdigest()
 

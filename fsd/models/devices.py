@@ -64,15 +64,11 @@ def resolve_precision(config: ModelConfig) -> tuple[torch.device, torch.dtype]:
         return device, torch.bfloat16 if rounded else torch.float32
     if config.dtype not in DTYPES:
         raise UsageError(f"dtype must be one of auto, {', '.join(DTYPES)}; got {config.dtype!r}")
-    check_dtype(config.dtype, device)
-    return device, DTYPES[config.dtype]
-
-
-def check_dtype(dtype: str, device: torch.device) -> None:
-    """Refuse bfloat16 on a GPU that would only emulate it."""
-    if dtype == "bfloat16" and not computes_bfloat16(device):
+    # It would only be emulated.
+    if config.dtype == "bfloat16" and not computes_bfloat16(device):
         name = torch.cuda.get_device_name(device)
         raise UsageError(f"dtype must be one that the GPU computes; {name} has no bfloat16: take float32 or float16")
+    return device, DTYPES[config.dtype]
 
 
 def computes_bfloat16(device: torch.device) -> bool:

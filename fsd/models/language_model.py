@@ -379,7 +379,7 @@ def quantization_options(bits: int | None, dtype: torch.dtype) -> dict[str, Any]
 
 
 def _loading(model: str) -> contextlib.AbstractContextManager[None]:
-    return reading(f"model {model!r} must be a whole causal language model; ", torch.OutOfMemoryError)
+    return reading(f"model {model!r} must be a whole causal language model; ")
 
 
 def read_tokenizer(folder: Path) -> Any:
@@ -461,7 +461,7 @@ def load_chats(config: ModelConfig) -> tuple[ReadsChats, int]:
 
 def _given_template(config: ModelConfig) -> str | None:
     if config.chat_template:
-        return _read_template(Path(config.chat_template))
+        return read_text(config.chat_template, largest=LARGEST_TEMPLATE)
     return None
 
 
@@ -469,12 +469,8 @@ def template_beside(folder: Path) -> str | None:
     """The chat template that an adapter brings along; None without one."""
     file = folder / TEMPLATE_FILE
     if file.is_file():
-        return _read_template(file)
+        return read_text(file, largest=LARGEST_TEMPLATE)
     return None
-
-
-def _read_template(file: Path) -> str:
-    return read_text(file, largest=LARGEST_TEMPLATE)
 
 
 def context_of(model: str, *, revision: str | None = None) -> int:
@@ -527,12 +523,12 @@ def assemble(
         start = 0
     if start is None:
         start = start_token(tokenizer, identity.id)
-    rows = network.get_input_embeddings().weight.shape[0]
+    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config), starts=starts)
+    rows = language_model.embeddings
     if max(start + 1, tokenizer.vocab_size) > rows:
         raise UsageError(
             f"the tokenizer of {identity.id!r} must fit the model's {rows} embeddings; it has {tokenizer.vocab_size}"
         )
-    language_model = LanguageModel(network, tokenizer, identity, start, _context(network.config), starts=starts)
     config = network.config.to_dict()
     # A copy in another folder, or written by another version, gives the same scores.
     config.pop("_name_or_path", None)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fsd.errors import UsageError, first_line
+from fsd.errors import UsageError, refusing
 from fsd.progress import errors_alone
 
 # What a checkpoint may have besides: tables that a model makes itself (rotary frequencies, causal masks, positions),
@@ -44,14 +44,8 @@ def check_complete(model: str, report: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def reading(must: str, *passed: type[Exception]) -> Iterator[None]:
+def reading(must: str) -> Iterator[None]:
     """Silence transformers, and turn what files that make no sense raise into a `UsageError` that begins as said."""
-    unchanged: tuple[type[Exception], ...] = (UsageError, *passed)
-    try:
-        with errors_alone("transformers"):
-            yield
-    except unchanged:
-        raise
-    except Exception as error:
-        # Files that make no sense raise errors of any type, in Python and in Rust.
-        raise UsageError(f"{must}{first_line(error)}") from error
+    # They raise errors of any type, in Python and in Rust.
+    with errors_alone("transformers"), refusing(must):
+        yield

@@ -275,12 +275,12 @@ def fingerprint(folder: Path) -> str:
     states = []
     for file in weight_files(folder):
         status = file.stat()
-        states.append((file, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        states.append((file, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return _fingerprint(tuple(states))
 
 
 @cache
-def _fingerprint(states: tuple[tuple[Path, int, int, int, int], ...]) -> str:
+def _fingerprint(states: tuple[tuple[Path, int, int, int], ...]) -> str:
     """The hash of weights whose files have not changed since: a check and the work that follows both ask for it."""
     import numpy as np
 

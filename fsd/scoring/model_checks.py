@@ -23,13 +23,23 @@ def check_model(config: ModelConfig) -> None:
     )
     cache_folder(config)
     if not config.by_api:
-        _check_loading(config)
+        from fsd.models.devices import check_fits, resolve_precision
+        from fsd.models.language_model import quantization_options
+
+        _, dtype = resolve_precision(config)
+        quantization_options(config.bits, dtype)
+        check_located(config.model, config.revision)
+        check_fits(config)
     reference = reference_name(config)
     if reference:
         check_located(reference)
     if config.neighbour_model not in (None, WORDS):
         check_located(config.neighbour_model)
-    _check_frequencies(config)
+    # One that lies beside the model is read where a detector needs it.
+    if config.frequencies:
+        from fsd.scoring.token_frequencies import FrequencyTable
+
+        FrequencyTable.load(Path(config.frequencies))
     if reference:
         # Every difference from the same weights would be 0, and the score the same for all texts.
         check_other_weights("reference-model", reference, config.model, config.revision)
@@ -42,21 +52,3 @@ def check_chats(config: ModelConfig) -> None:
             "chats must be scored by a model on this machine, whose template writes them; got "
             f"{config.model}: give the texts as columns context and text"
         )
-
-
-def _check_loading(config: ModelConfig) -> None:
-    from fsd.models.devices import check_fits, resolve_precision
-    from fsd.models.language_model import quantization_options
-
-    _, dtype = resolve_precision(config)
-    quantization_options(config.bits, dtype)
-    check_located(config.model, config.revision)
-    check_fits(config)
-
-
-def _check_frequencies(config: ModelConfig) -> None:
-    # One that lies beside the model is read where a detector needs it.
-    if config.frequencies:
-        from fsd.scoring.token_frequencies import FrequencyTable
-
-        FrequencyTable.load(Path(config.frequencies))

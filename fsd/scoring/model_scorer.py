@@ -352,8 +352,7 @@ class ModelScorer:
             return
         self.budget = device_limit(BATCH_TOKENS, model.device)
         if not model.split_head:
-            vocabulary = model.base.get_input_embeddings().weight.shape[0]
-            whole = max(1, WHOLE_LOGITS_BYTES // (4 * vocabulary))
+            whole = max(1, WHOLE_LOGITS_BYTES // (4 * model.embeddings))
             self.budget = min(self.budget, whole)
 
     def __call__(self, prompts: Prompts) -> Iterator[TokenStats]:

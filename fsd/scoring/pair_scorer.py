@@ -17,7 +17,7 @@ from torch import Tensor
 from fsd import distributed
 from fsd.config import ModelConfig
 from fsd.models.language_model import LanguageModel
-from fsd.scoring.cache import PAIR_ROWS, SINGLE_ROWS, SQLiteStore, Store, Stored, from_rows, memoized, model_key
+from fsd.scoring.cache import PAIR_ROWS, SQLiteStore, Store, Stored, from_rows, memoized, model_key
 from fsd.scoring.model_scorer import (
     BLOCK_BYTES,
     LOG2_E,
@@ -40,19 +40,14 @@ from fsd.token_stats import STD_FLOOR, FloatArray, PairStats, Prompt, Prompts, S
 LOGIT_BYTES = 6
 
 
-def pair_moments(logits: Tensor, reference: Tensor) -> Tensor:
-    """Mean and standard deviation of Δ under p, and its mean under q, (3, n) nats, from two times (n, V) logits.
-
-    Δ_v = log p_v − log q_v, p = softmax(logits), q = softmax(reference). A log-probability counts as at least 200 bits
-    below the largest, so that a token that one of the models excludes has a finite Δ. Where one model has further ids
-    at the end of its vocabulary, as padding, the expectations are over those that both have.
-    """
-    unused = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
-    return pair_statistics(logits, reference, unused)[2 * SINGLE_ROWS :]
-
-
 def pair_statistics(logits: Tensor, reference: Tensor, target: Tensor) -> Tensor:
-    """Those of `token_statistics` of either model, and `pair_moments`, (11, n); float32 logits are overwritten."""
+    """(11, n) nats from two times (n, V) logits, overwritten if float32: four rows of either model, and three of Δ.
+
+    The rows of a model are those of `token_statistics`; then come mean and standard deviation of Δ under p, and its
+    mean under q. Δ_v = log p_v − log q_v, p = softmax(logits), q = softmax(reference). A log-probability counts as at
+    least 200 bits below the largest, so that a token that one of the models excludes has a finite Δ. Where one model
+    has further ids at the end of its vocabulary, as padding, the expectations are over those that both have.
+    """
     ours = weighted(logits, target)
     theirs = weighted(reference, target)
     common = min(ours.bits.shape[1], theirs.bits.shape[1])
@@ -177,6 +172,15 @@ class PairScorer(ModelScorer):
         self.alike = min(switches, default=None)
         self.chats: set[int] = set()
 
+    def keys(self) -> tuple[str, str]:
+        """What the numbers of either model alone depend on."""
+        target = model_key(self.language_model, tuned=self.tuned)
+        return target, model_key(self.reference, tuned=self.reference_tuned)
+
+    def key(self) -> str:
+        """What the numbers of both depend on."""
+        return " beside ".join(self.keys())
+
     @property
     def _one_model(self) -> bool:
         """Whether both are states of one model, which can be in one of them at a time."""
@@ -270,23 +274,10 @@ def pair_scorer(
             description=description,
         )
         kept_pairs = store and PairStore(store, scorer)
-        key = functools.partial(pair_key, scorer)
-        stored = memoized(scorer, kept_pairs, key, scorer.language_model, scorer.reference)
+        stored = memoized(scorer, kept_pairs, scorer.key, scorer.language_model, scorer.reference)
         return collective(stored, scorer)
 
     return lambda prompts: loaded_once()(prompts)
-
-
-def pair_key(scorer: PairScorer) -> str:
-    """What the numbers of two models depend on."""
-    return " beside ".join(single_keys(scorer))
-
-
-def single_keys(scorer: PairScorer) -> tuple[str, str]:
-    """What the numbers of either model alone depend on."""
-    target = model_key(scorer.language_model, tuned=scorer.tuned)
-    reference = model_key(scorer.reference, tuned=scorer.reference_tuned)
-    return target, reference
 
 
 @dataclass(eq=False)
@@ -309,7 +300,7 @@ class PairStore:
             if pair.alone:
                 targets[prompt] = pair.target
                 references[prompt] = pair.reference
-        target_key, reference_key = single_keys(self.scorer)
+        target_key, reference_key = self.scorer.keys()
         self._save_missing(target_key, targets)
         self._save_missing(reference_key, references)
 

@@ -92,7 +92,7 @@ def leaks(split: Split) -> Leaks:
     links = near_duplicates(documents.wholes)
     family = _families_of(split, documents, links)
     reasons = {}
-    for i, j, reason, _ in links:
+    for i, j, reason in links:
         if part[i] != part[j] and family[i] == family[j]:
             reasons[i, j] = reason
     groups = pd.DataFrame({"group": [document.group for document in documents], "part": part})

@@ -421,11 +421,8 @@ class DomainCheck:
         self.share = min(1.0, n_graded * self.bound)
         """Share of texts of the benchmark's kind that are outside, at most."""
 
-    def p_values(self, texts: Texts, groups: Groups = None) -> dict[str, FloatArray]:
-        """Measure → (N,) conformal p-value of each new text, combined with that of its group; see `outside`."""
-        return self._p_values(self._novelties(texts), group_index(groups, len(texts)))
-
-    def _p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
+    def p_values(self, novelties: Mapping[str, FloatArray], group: IntArray) -> dict[str, FloatArray]:
+        """Measure → (N,) conformal p-value of each new text, combined with that of its (N,) group; see `outside`."""
         p_values = {}
         for name, novelty in novelties.items():
             of_texts = self._ranked(self._measures[name].novelties, novelty)
@@ -437,7 +434,7 @@ class DomainCheck:
                 p_values[name] = np.where(several, _combined(of_texts, together), of_texts)
         return p_values
 
-    def _novelties(self, texts: Texts, *, without: str = "") -> dict[str, FloatArray]:
+    def novelties(self, texts: Texts, *, without: str = "") -> dict[str, FloatArray]:
         """Measure → (N,) how unusual each new text is; `without` one of them."""
         names = [name for name in self._measures if name != without]
         novelties = {name: np.empty(len(texts)) for name in names}
@@ -449,8 +446,8 @@ class DomainCheck:
 
     def outside(self, texts: Texts, groups: Groups = None) -> list[str]:
         """(N,) reason why each of N ≥ 1 texts is unlike those of the benchmark; empty for a text that is like them."""
-        novelties = self._novelties(texts)
-        p_values = self._p_values(novelties, group_index(groups, len(texts)))
+        novelties = self.novelties(texts)
+        p_values = self.p_values(novelties, group_index(groups, len(texts)))
         unlike = np.stack(list(p_values.values())) <= self.bound + 1e-9
         # many measures reach the smallest p-value; the reason is the one by which the text is farthest from the others
         excess = np.stack([self._excess(name, novelty) for name, novelty in novelties.items()])
@@ -475,8 +472,8 @@ class DomainCheck:
 
     def share_outside(self, texts: Texts) -> float:
         """Share of N ≥ 1 texts, each a group of its own, that are unlike the benchmark's; without a pass a text."""
-        novelties = self._novelties(texts, without="typicality")
-        p_values = self._p_values(novelties, np.arange(len(texts)))
+        novelties = self.novelties(texts, without="typicality")
+        p_values = self.p_values(novelties, np.arange(len(texts)))
         smallest = np.min(list(p_values.values()), axis=0)
         return float((smallest <= self.bound + 1e-9).mean())
 

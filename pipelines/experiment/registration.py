@@ -13,7 +13,7 @@ from fsd import distributed, tracking
 from fsd.config import AdapterConfig, DataConfig, FSDConfig, flags
 from fsd.data.corpus import Split
 from fsd.data.documents import content_hash, digest
-from fsd.data.splitting import VALIDATION
+from fsd.data.splitting import DEFAULT_VALIDATION
 from fsd.evaluation import sentences
 from fsd.evaluation.answer import Answer
 from fsd.evaluation.results import Results
@@ -90,7 +90,7 @@ def params(experiment: Experiment, control: Experiment | None) -> dict[str, obje
         del settings[name]
     if config.data.validation is None:
         # The default depends on the split.
-        settings["validation"] = VALIDATION if config.data.split == "grouped" else 0.0
+        settings["validation"] = DEFAULT_VALIDATION[config.data.split]
     # What the flags stand for, in place of `auto`.
     settings["data"] = list(experiment.sources)
     settings["reference_model"] = reference_name(config.model)

@@ -50,11 +50,8 @@ class Domain:
             name, equals, text = entry.partition("=")
             if not equals or name not in options or name in values:
                 allowed = _listed(options) or "none"
-                # It may be a key, which a user takes for an option.
-                written = entry
-                if equals and name not in options:
-                    written = f"{name}=***"
-                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {quoted(written)}")
+                # Without the value: it may be a key, which a user takes for an option.
+                raise UsageError(f"options of {self.name} must be {allowed}, each once; got {quoted(name)}")
             values[name] = _parse(name, text.strip(), options[name])
         for name, default in options.items():
             if default is REQUIRED and name not in values:

@@ -20,7 +20,7 @@ from fsd.scoring import model_scorer, pair_scorer
 from fsd.scoring import scorers as scorers_of
 from fsd.scoring.cache import FILE, MemoizedScorer, SQLiteStore, model_key
 from fsd.scoring.model_scorer import ModelScorer, token_statistics
-from fsd.scoring.pair_scorer import PairMember, PairScorer, pair_key, pair_moments, pair_statistics
+from fsd.scoring.pair_scorer import PairMember, PairScorer, pair_statistics
 from fsd.token_stats import STD_FLOOR, PairStats, Prompt
 
 LN2 = math.log(2)
@@ -30,7 +30,7 @@ PROMPTS = [*map(Prompt, TEXTS), Prompt("the text", "a member of the text ")]
 
 def compute(logits, reference):
     """Two times logits, which are kept → float64 moments of their difference."""
-    return pair_moments(logits.clone(), reference.clone()).double()
+    return pair_statistics(logits.clone(), reference.clone(), torch.zeros(len(logits), dtype=int))[8:].double()
 
 
 def slow(logits, reference):
@@ -111,7 +111,7 @@ def test_both_models_statistics_come_with_their_difference():
     got = pair_statistics(logits.clone(), reference.clone(), target)
     assert torch.equal(got[:4], token_statistics(logits.clone(), target))
     assert torch.equal(got[4:8], token_statistics(reference.clone(), target))
-    assert torch.equal(got[8:], pair_moments(logits, reference))
+    assert torch.equal(got[8:].double(), compute(logits, reference))
 
 
 # Models
@@ -256,7 +256,7 @@ def test_a_text_beyond_the_shorter_context_is_not_that_of_each_model_alone(tiny,
 def test_statistics_come_back_bitwise_from_the_cache_and_depend_on_both_models(models, tmp_path):
     target, reference = models
     scorer = PairScorer(target, reference=reference)
-    memoized = MemoizedScorer(scorer, SQLiteStore(tmp_path / FILE), lambda: pair_key(scorer))
+    memoized = MemoizedScorer(scorer, SQLiteStore(tmp_path / FILE), scorer.key)
     first = list(memoized(PROMPTS))
     assert memoized.unknown(PROMPTS) == []
     for one, other in zip(MemoizedScorer(None, memoized.store, memoized.key)(PROMPTS), first, strict=True):
@@ -268,7 +268,7 @@ def test_statistics_come_back_bitwise_from_the_cache_and_depend_on_both_models(m
         assert one.alone == other.alone
     exchanged = PairScorer(reference, reference=target)
     tuned = PairScorer(target, tuned=True, reference=reference)
-    assert len({pair_key(one) for one in (scorer, exchanged, tuned)}) == 3
+    assert len({one.key() for one in (scorer, exchanged, tuned)}) == 3
 
 
 def test_the_cache_keeps_each_model_alone_too_and_what_it_had(models, tmp_path):

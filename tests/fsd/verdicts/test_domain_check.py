@@ -10,6 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from fsd.data import embedded
 from fsd.data.near_duplicates import words
+from fsd.statistics.groups import group_index
 from fsd.verdicts import domain_check, domain_measures
 from fsd.verdicts.domain_check import LATER, OWN, DomainCheck, Earlier, OwnText, Reference, other_kinds, trial
 from fsd.verdicts.domain_measures import Similarity, Words, Writing, by_fold, log_lengths, mahalanobis, script
@@ -37,6 +38,10 @@ def read_as(texts, values):
     """What reads these values of the texts."""
     by_text = dict(zip(texts, values, strict=False))
     return lambda asked: np.array([by_text[text] for text in asked])
+
+
+def p_values_of(check, texts, groups=None):
+    return check.p_values(check.novelties(texts), group_index(groups, len(texts)))
 
 
 def repeated(*counts):
@@ -81,9 +86,9 @@ def test_power_by_source_leaves_out_the_source_itself():
 def test_of_many_texts_a_sample_of_most_families_is_compared_and_some_new_ones_at_a_time(monkeypatch):
     families = [*range(6), *[6] * 20, *[7] * 14]
     reference = Reference(tuple(ABSTRACTS[:40]), tuple(families), ("",) * 40, {})
-    whole = DomainCheck(ABSTRACTS[:40], families).p_values(ABSTRACTS[40:60])
+    whole = p_values_of(DomainCheck(ABSTRACTS[:40], families), ABSTRACTS[40:60])
     monkeypatch.setattr("fsd.verdicts.domain_check.BLOCK", 7)
-    for name, p_values in DomainCheck(ABSTRACTS[:40], families).p_values(ABSTRACTS[40:60]).items():
+    for name, p_values in p_values_of(DomainCheck(ABSTRACTS[:40], families), ABSTRACTS[40:60]).items():
         np.testing.assert_allclose(p_values, whole[name])
     monkeypatch.setattr("fsd.verdicts.domain_check.MOST", 12)
     check = reference.check("")
@@ -108,9 +113,9 @@ def test_copies_of_a_text_are_no_more_outside_than_the_text():
     lengths = np.random.default_rng(0).integers(40, 160, 60)
     known = DomainCheck(repeated(*np.repeat(lengths, 3)), np.repeat(np.arange(60), 3).tolist())
     for length in (45, 60, 150):
-        alone = known.p_values(repeated(length))["length"][0]
+        alone = p_values_of(known, repeated(length))["length"][0]
         assert alone < 0.5
-        np.testing.assert_allclose(known.p_values(repeated(*[length] * 5), [1] * 5)["length"], alone)
+        np.testing.assert_allclose(p_values_of(known, repeated(*[length] * 5), [1] * 5)["length"], alone)
 
 
 def test_the_likeness_within_families_is_that_of_an_analysis_of_variance():
@@ -147,16 +152,18 @@ def test_the_reason_is_named(abstracts):
 
 def test_p_values_by_hand_from_the_length():
     """Distances from the median 11.5 on a log scale: each group of the benchmark at least as far has a vote."""
-    p_values = DomainCheck(repeated(10, 11, 12, 13)).p_values(repeated(30, 13, 12))
+    p_values = p_values_of(DomainCheck(repeated(10, 11, 12, 13)), repeated(30, 13, 12))
     np.testing.assert_allclose(p_values["length"], [1 / 5, 3 / 5, 5 / 5])
     grouped = DomainCheck(repeated(10, 40, 12, 13, 14), [0, 0, 1, 2, 3])
-    assert grouped.p_values(repeated(30))["length"][0] == pytest.approx((1 + 0.5) / 5)  # 40 alone is farther from 13
+    assert p_values_of(grouped, repeated(30))["length"][0] == pytest.approx(
+        (1 + 0.5) / 5
+    )  # 40 alone is farther from 13
 
 
 def test_a_text_is_judged_alone(abstracts):
-    together = abstracts.p_values([*ABSTRACTS[200:204], FRENCH])
+    together = p_values_of(abstracts, [*ABSTRACTS[200:204], FRENCH])
     for name, values in together.items():
-        alone = [abstracts.p_values([text])[name][0] for text in ABSTRACTS[200:204]]
+        alone = [p_values_of(abstracts, [text])[name][0] for text in ABSTRACTS[200:204]]
         np.testing.assert_allclose(values[:4], alone)
 
 
@@ -164,7 +171,7 @@ def test_very_few_texts_are_enough():
     for known in (1, 2, 3):
         states = read_as(ABSTRACTS, np.random.default_rng(0).normal(size=(known + 1, 4)))
         check = DomainCheck(ABSTRACTS[:known], states=states)
-        assert np.isfinite(check.p_values([ABSTRACTS[known]])["states"]).all()
+        assert np.isfinite(p_values_of(check, [ABSTRACTS[known]])["states"]).all()
 
 
 NONMEMBERS = [document.text for document in embedded.corpus() if not document.member]
@@ -276,7 +283,7 @@ def test_hidden_states_are_the_reason_only_where_nothing_else_is():
     asked = [ABSTRACTS[100], ABSTRACTS[101].upper()]
     near = np.random.default_rng(0).normal(size=(80, 3))
     check = DomainCheck(ABSTRACTS[:80], states=read_as(ABSTRACTS[:80] + asked, [*near, *np.full((2, 3), 30.0)]))
-    assert check.p_values(asked[:1])["writing"][0] > 0.2
+    assert p_values_of(check, asked[:1])["writing"][0] > 0.2
     ordinary, capitals = check.outside(asked)
     assert "hidden states" in ordinary
     assert "capital letters 100%" in capitals
@@ -357,7 +364,9 @@ def test_families_of_the_same_kind_are_outside_no_more_often_than_single_texts()
     for _ in range(20):
         check = DomainCheck(repeated(*rng.lognormal(4, 0.5, 99).astype(int) + 1))
         for size, shares in outside.items():
-            p = check.p_values(repeated(*rng.lognormal(4, 0.5, 80).astype(int) + 1), (np.arange(80) // size).tolist())
+            p = p_values_of(
+                check, repeated(*rng.lognormal(4, 0.5, 80).astype(int) + 1), (np.arange(80) // size).tolist()
+            )
             shares.append((p["length"] <= 0.1).mean())
     assert np.mean(outside[1]) == pytest.approx(0.1, abs=0.03)
     assert np.mean(outside[4]) <= 0.12
