@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("fsd", "detectors", "pipelines", "extensions")
 MOST = {
-    "nodes": 305_000,
+    "nodes": 304_990,
     "nodes a line of code": 9.8,
     "functions of folded complexity above 15": 0,
     "statements of more than 40 nodes": 57,

@@ -102,6 +102,11 @@ class Calibration:
     validation: NonMembers  # they chose the score, and try the rate
     reference: Reference  # all non-members of the benchmark, for the domain check
 
+    def __post_init__(self) -> None:
+        reference = self.reference
+        if len({len(reference.texts), len(reference.families), len(reference.sources)}) > 1:
+            raise UsageError("families and collections must be as many as the texts of the reference")
+
     @property
     def score(self) -> Score:
         """The score that was chosen on validation."""

@@ -72,6 +72,7 @@ def test_json_round_trip_is_exact_and_other_json_is_refused_in_one_line():
         {"version": 0},
         {"state": "another"},
         {"test": {**content["test"], "families": [0]}},
+        {"reference": {**content["reference"], "texts": ["a"]}},
         {"validation": {**content["validation"], "scores": [math.nan]}},
     ]
     for text in ("", "[]", "{}", *(json.dumps({**content, **other}) for other in others)):
