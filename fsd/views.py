@@ -209,10 +209,10 @@ FORMS["unread"] = Form(
     common=True,
     scored_as="difference",
 )
-# SaMIA (arXiv 2404.11262) draws as many tokens as the text itself has.
 FORMS["adapted_unread"] = replace(
     FORMS["unread"], prompts=lambda _, inputs: _all(inputs.adapted_unread), scored_as="adapted_difference"
 )
+# SaMIA (arXiv 2404.11262) draws as many tokens as the text itself has.
 FORMS["continuations"] = Form(_continued, not_of_chats=_CONTINUED, draws=Draws(10, 1.0, top_k=50), further=True)
 # CDD (arXiv 2402.15938) compares with the most likely continuation.
 _OUTPUTS = Draws(50, 0.8, tokens=100, greedy=True)

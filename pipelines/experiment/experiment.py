@@ -215,14 +215,14 @@ class Experiment(NamedTuple):
 
     def trains(self, model: Model) -> bool:
         """Whether an adapter is trained, and not taken from the cache."""
-        from fsd.models.finetuning import pieces_of, stored
+        from fsd.models.finetuning import FINISHED, pieces_of, stored
 
         config = self.config
         if config.adapter:
             return False
         pieces = list(pieces_of(model.language_model, self.split.unseen.prompts))
         place = stored(model.language_model, pieces, config.training, config.seed, self._trainings())
-        return place is None or not place.exists()
+        return place is None or not (place / FINISHED).exists()
 
     def train(self, model: Model, run: Run | None) -> None:
         """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
