@@ -222,7 +222,7 @@ class Experiment(NamedTuple):
             return False
         pieces = list(pieces_of(model.language_model, self.split.unseen.prompts))
         place = stored(model.language_model, pieces, config.training, config.seed, self._trainings())
-        return place is None or not (place / FINISHED).exists()
+        return not place or not (place / FINISHED).exists()
 
     def train(self, model: Model, run: Run | None) -> None:
         """Fine-tune a fresh adapter on the unseen texts, or take it from the cache, and log every step to the run."""
@@ -331,7 +331,7 @@ class Experiment(NamedTuple):
         Such models are so small that they leave cores idle, and take no memory worth counting.
         """
         alone = distributed.num_processes() > 1 or os.cpu_count() == 1
-        if alone or self.config.model.model not in EMBEDDED or self._trainings() is None:
+        if alone or self.config.model.model not in EMBEDDED or not self._trainings():
             yield None
             return
         from joblib.externals.loky import ProcessPoolExecutor
