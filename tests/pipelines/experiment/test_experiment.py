@@ -1,5 +1,6 @@
 """The placebo: which control model it is, what it can compute, and how it is trained; rows of token ids."""
 
+import sys
 from dataclasses import replace
 from datetime import date
 from types import SimpleNamespace
@@ -109,6 +110,8 @@ def test_the_control_that_is_trained_and_scored_is_that_model(job, monkeypatch) 
 @pytest.mark.slow
 def test_an_embedded_control_is_scored_into_the_cache_beside_the_run(job, tmp_path, monkeypatch) -> None:
     config = replace(job, model=replace(job.model, model="embedded", reference_model=None), placebo="embedded-twin")
+    # The other process would take a package that MLflow, in another test, has loaded from a model, without the weights.
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not entry.endswith("artifacts/code")])
     for cache in ("none", str(tmp_path)):
         control, _ = plan(replace(config, model=replace(config.model, cache=cache)))
         assert control is not None
