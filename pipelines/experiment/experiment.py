@@ -330,8 +330,7 @@ class Experiment(NamedTuple):
 
         Such models are so small that they leave cores idle, and take no memory worth counting.
         """
-        alone = distributed.num_processes() > 1 or os.cpu_count() == 1
-        if alone or self.config.model.model not in EMBEDDED or not self._trainings():
+        if distributed.num_processes() > 1 or self.config.model.model not in EMBEDDED or not self._trainings():
             yield None
             return
         from joblib.externals.loky import ProcessPoolExecutor
@@ -388,12 +387,12 @@ class Experiment(NamedTuple):
         """The results whose calibration says how well its domain check recognises texts of other kinds."""
         if results.calibration is None:
             return results
-        config = self.config
         # The other processes have ended.
         with distributed.alone():
             if distributed.num_processes() > 1:
-                local = model.language_model
-                model = scoring.open_model(config.model, states=self.states, local=local, seed=config.seed)
+                model = scoring.open_model(
+                    self.config.model, states=self.states, local=model.language_model, seed=self.config.seed
+                )
             reference = self.tried(model)
             inputs = self._given(model)
             reference = reference.with_own_scores(partial(calibrated_scores, model, results.calibration, inputs=inputs))

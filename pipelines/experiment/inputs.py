@@ -289,15 +289,19 @@ def split_texts(documents: Sequence[Document], data: DataConfig, seed: int) -> t
     return parts, remarks
 
 
-def texts_to_adapt(unseen: Documents, seed: int) -> Corpus:
-    """Half of the unseen texts, in whole families, on which a reference model is fine-tuned; none if they are too few.
+ADAPTING = 64
+"""Most unseen texts that a reference is fine-tuned on: it tells less after more (docs/lab/second_reference.md)."""
 
-    The other half has no part in it, and tells what scores against that model are for texts that were not read.
+
+def texts_to_adapt(unseen: Documents, seed: int) -> Corpus:
+    """Some of the unseen texts, in whole families, on which a reference model is fine-tuned; none if they are too few.
+
+    The others have no part in it, and tell what scores against that model are for texts that were not read.
     """
     corpus = as_corpus(unseen)
     if len(set(corpus.family.tolist())) < 2 * FEWEST_UNREAD:
         return Corpus()
-    return hold_out(corpus, 0.5, seed=seed)[0]
+    return hold_out(corpus, max(0.5, 1 - ADAPTING / len(corpus)), seed=seed)[0]
 
 
 def unseen_of_adapter(adapter: str | None) -> list[Document] | None:
