@@ -17,7 +17,7 @@ class Advice(NamedTuple):
 ADVICE = (
     Advice(
         "a reference model of the same vocabulary, and 40 unread texts of the same source, in `fsd run`",
-        "summed_unread_z.base",
+        "adapted_unread_z.base",
         "the reference was also fine-tuned on unread texts, so that it knows their kind",
     ),
     Advice(

@@ -39,7 +39,7 @@ def run(auc: dict[str, float], best: str, metric: str = "auc") -> Results:
 
 def test_the_first_score_of_the_table_that_was_computed_is_advised() -> None:
     scores = ["loss.base", "min_k.base", "min_k_pp.base", "min_k_reference.base", "loss.fsd", "wbc.base"]
-    scores += ["unread_z.base", "summed_unread_z.base"]
+    scores += ["unread_z.base", "adapted_unread_z.base"]
     for row in ADVICE:
         assert advised(scores) == row
         scores.remove(row.score)
