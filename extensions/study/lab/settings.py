@@ -41,7 +41,7 @@ class LabConfig:
     adapters: bool = True
     """Whether adapters are trained, for FSDs; without them a cell takes half of the time."""
     adapted: bool = False
-    """Whether references are fine-tuned too, on half of the unseen texts, for adapted_wbc, summed_unread_z and more."""
+    """Whether references are fine-tuned too, on up to 64 unseen texts, for adapted_wbc, summed_unread_z and more."""
     seeds: int = 5
     """Number of targets for each corpus and exposure, each with a draw of members of its own."""
     size: Literal["tiny", "1M", "8M"] = "1M"

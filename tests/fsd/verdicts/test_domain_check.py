@@ -155,9 +155,8 @@ def test_p_values_by_hand_from_the_length():
     p_values = p_values_of(DomainCheck(repeated(10, 11, 12, 13)), repeated(30, 13, 12))
     np.testing.assert_allclose(p_values["length"], [1 / 5, 3 / 5, 5 / 5])
     grouped = DomainCheck(repeated(10, 40, 12, 13, 14), [0, 0, 1, 2, 3])
-    assert p_values_of(grouped, repeated(30))["length"][0] == pytest.approx(
-        (1 + 0.5) / 5
-    )  # 40 alone is farther from 13
+    # 40 alone is farther from 13.
+    assert p_values_of(grouped, repeated(30))["length"][0] == pytest.approx((1 + 0.5) / 5)
 
 
 def test_a_text_is_judged_alone(abstracts):

@@ -35,7 +35,7 @@ def unseen(count: int, families: int) -> Corpus:
 @pytest.mark.parametrize(
     ("texts", "families", "some"), [(39, 39, False), (80, 39, False), (40, 40, True), (88, 44, True), (300, 150, True)]
 )
-def test_half_of_the_families_are_learned_where_they_are_forty(texts, families, some):
+def test_half_of_forty_families_or_more_are_learned_and_64_texts_at_most(texts, families, some):
     given = unseen(texts, families)
     learned = texts_to_adapt(given, 42)
     assert bool(learned) == some
