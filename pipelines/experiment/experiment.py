@@ -22,6 +22,7 @@ from fsd.data import benchmarks
 from fsd.data.corpus import Corpus, Split
 from fsd.data.knowledge_cutoffs import HOLDING, Labels
 from fsd.data.periods import has_both
+from fsd.data.readers import read_files
 from fsd.data.reading import read_otherwise
 from fsd.files import digest
 from fsd.net.hub import EMBEDDED, fingerprint, locate
@@ -34,7 +35,7 @@ from fsd.token_stats import chats_of
 from fsd.tracking import Run
 from fsd.views import ViewInputs, reading
 from pipelines.command.job import OWN_TEXTS, Job, Stated, files, names
-from pipelines.experiment.adapter_files import recorded_training
+from pipelines.experiment.adapter_files import UNSEEN, recorded_training
 from pipelines.experiment.control import control_model, control_reference, never_saw, uncontrolled
 from pipelines.experiment.detector_settings import calibrated_scores, cheap, load_detectors, shots_of
 from pipelines.experiment.inputs import (
@@ -44,7 +45,6 @@ from pipelines.experiment.inputs import (
     load_texts,
     split_texts,
     texts_to_adapt,
-    unseen_of_adapter,
     with_embedded_model,
 )
 
@@ -97,9 +97,12 @@ class Experiment(NamedTuple):
 
     def with_adapter_texts(self) -> "Experiment":
         """The same with the unseen texts that a reused adapter was trained on, if recorded: for audit and `recall`."""
-        unseen = unseen_of_adapter(self.config.adapter)
-        if unseen is None:
+        adapter = self.config.adapter
+        file = adapter and distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN))
+        if not file:
             return self
+        # The file has no labels, since all of them are unseen.
+        unseen = [replace(document, member=False) for document in read_files([file], answers=True)]
         return self._replace(split=self.split.replace(unseen=unseen))
 
     @property
@@ -135,7 +138,11 @@ class Experiment(NamedTuple):
             counts = plan.passes
             learned = self._replace(detectors=plan.detectors).adapting
             if learned:
-                notes.append(f"the reference model is fine-tuned as well, once on {len(learned):,} of the unseen texts")
+                steps = -(-len(learned) // config.training.batch_size)
+                notes.append(
+                    f"the reference model is fine-tuned as well, in {steps} more steps: once on {len(learned)} of the "
+                    "unseen texts"
+                )
             lacking = uncontrolled(config, split.judged, plan.detectors)
             if lacking:
                 notes.append(f"{lacking}: where one of these is the best, the answer stays open")
@@ -162,11 +169,9 @@ class Experiment(NamedTuple):
         control: str | None = self.config.placebo
         if self.texts_are_local:
             control = control_model(self.config, self.split.judged)
-        elif control in (AUTO, "none"):
-            control = None
-        if control:
-            return {"placebo": control}
-        return {}
+        if control in (None, AUTO, "none"):
+            return {}
+        return {"placebo": control}
 
     def _reads(self) -> Stated:
         data = self.config.data

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detectors import Detector
-from fsd import distributed, tracking
 from fsd.collection import domains
 from fsd.config import CleaningConfig, DataConfig, FSDConfig, ModelConfig
 from fsd.data import benchmarks, embedded
@@ -27,7 +26,6 @@ from fsd.files import digest
 from fsd.net.hub import locate
 from fsd.token_stats import IDS, UNIT
 from fsd.views import DRAWS, FEWEST_UNREAD, reading
-from pipelines.experiment.adapter_files import UNSEEN
 from pipelines.experiment.control import EMBEDDED_TARGET, control_model
 
 Cleaned = tuple[Corpus, list[str]]
@@ -302,17 +300,6 @@ def texts_to_adapt(unseen: Documents, seed: int) -> Corpus:
     if len(set(corpus.family.tolist())) < 2 * FEWEST_UNREAD:
         return Corpus()
     return hold_out(corpus, max(0.5, 1 - ADAPTING / len(corpus)), seed=seed)[0]
-
-
-def unseen_of_adapter(adapter: str | None) -> list[Document] | None:
-    """The texts that a registered adapter, if there is one, was trained on; None where they are not recorded."""
-    if not adapter:
-        return None
-    file = distributed.from_main(lambda: tracking.fetch_model_file(adapter, UNSEEN))
-    if file is None:
-        return None
-    # The file has no labels, since all of them are unseen.
-    return [replace(document, member=False) for document in read_files([file], answers=True)]
 
 
 def labelled_texts(parts: Split, detectors: Sequence[Detector]) -> dict[str, tuple[int, bool]]:

@@ -14,6 +14,7 @@ from detectors import Detector
 from fsd import tracking
 from fsd.config import AdapterConfig, FSDConfig, TuneConfig
 from fsd.data.corpus import Corpus
+from fsd.errors import UsageError
 from fsd.scores import FSD, Score
 from fsd.scoring.cache import MemoizedScorer
 from fsd.scoring.deviation import ViewStatistics
@@ -86,16 +87,15 @@ class AdapterTask:
             def after_epoch(epoch: int) -> None:
                 means = self.means()
                 if run:
-                    prefix = f"validation_{self.validation.objective}"
-                    metrics = {f"{prefix}/{name}": mean for name, mean in means.items()}
+                    objective = self.validation.objective
+                    metrics = {f"validation_{objective}/{name}": mean for name, mean in means.items()}
                     run.log_curves({epoch: metrics})
                 mean = np.mean(list(means.values()))
                 report(float(mean), epoch)
 
             try:
                 self.train(settings, after_epoch=after_epoch)
-                values = list(self.values().values())
-                return np.asarray(np.mean(values, axis=0))
+                return np.asarray(np.mean(list(self.values().values()), axis=0))
             except optuna.TrialPruned as error:
                 # Raised outside of the run, which would end as failed.
                 pruned = error
@@ -153,6 +153,11 @@ class AdapterTask:
         return self._opened
 
 
+def tunable(detectors: Sequence[Detector]) -> list[Detector]:
+    """Those that need no labelled texts, by which a trial would fit them anew, and no reference that it would train."""
+    return [detector for detector in detectors if not (detector.needs_labels or detector.adapts_reference)]
+
+
 def memoized(model: Model, *, tuned: bool = False) -> Model:
     """The model with memoized scorers; those of the tuned state, which changes with the adapter, only if it stays."""
     scorers = dict(model.scorers)
@@ -167,16 +172,21 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     base_run = config.base_run
     texts = model.prompts(data.split.validation.prompts)
     model = memoized(model)
-    requested = detector_settings.load_detectors(base_run.detection)
-    # A detector that learns from labelled texts would be fitted anew in every trial, and a reference trained.
-    requested = [detector for detector in requested if not (detector.needs_labels or detector.adapts_reference)]
-    plan = Experiment(base_run, requested, split=data.split).prepare(model)
-    detectors = plan.detectors
-    task = AdapterTask(base_run, data.split.unseen, texts, detectors, data.validation, run, _opened=model)
+    asked = Experiment(base_run, detector_settings.load_detectors(base_run.detection), split=data.split)
+    plan = asked._replace(detectors=tunable(asked.detectors)).prepare(model)
+    task = AdapterTask(base_run, data.split.unseen, texts, plan.detectors, data.validation, run, _opened=model)
+    shares = []
+    for share in SEARCH["unseen"].grid:
+        split = data.split.replace(unseen=task.unseen_share({"unseen": share}))
+        # A share that is too small for what was asked by name would be refused after the trials.
+        with contextlib.suppress(UsageError):
+            asked._replace(split=split).planned(model)
+            shares.append(share)
+    task.space = SEARCH | {"unseen": Choice(tuple(shares))}
     name, setup = data.study_of(task)
     # A study with another setup is refused before the scoring.
     create_study(name, setup, config.storage)
-    base = ViewStatistics.compute(texts, detectors, model.scorers, plan.inputs, states=("base",))
+    base = ViewStatistics.compute(texts, plan.detectors, model.scorers, plan.inputs, states=("base",))
     task.validation = replace(data.validation, statistics=base)
     trials = search(task, name, setup, config)
     # What follows are no trials, so that they have no runs.
@@ -186,12 +196,12 @@ def tune(config: TuneConfig, data: TuningData, model: Model, run: Run) -> Tuned:
     # The winner's last: its adapter stays.
     tuned_means, tuned_scores = _trained(task, best.tuned, data)
     # The cross-validated choice maximises the mean over all detectors, so it holds for a detector only if it is alone.
-    if len(detectors) > 1:
+    if len(plan.detectors) > 1:
         best = best._replace(validation_chosen_elsewhere=math.nan)
-    winners = []
-    for label, mean in default_means.items():
-        detector = best._replace(task=label, validation_default=mean, validation_tuned=tuned_means[label])
-        winners.append(detector)
+    winners = [
+        best._replace(task=label, validation_default=mean, validation_tuned=tuned_means[label])
+        for label, mean in default_means.items()
+    ]
     run_config = replace(base_run, training=task.training(best.tuned))
     split = data.split.replace(unseen=task.unseen_share(best.tuned))
     return Tuned(run_config, split, winners, {task.label: trials}, default_scores, tuned_scores, model, plan.remarks)
@@ -201,7 +211,4 @@ def _trained(task: AdapterTask, settings: Settings, data: TuningData) -> tuple[d
     """Train with the settings; each FSD's mean over the validation folds, and its scores of the test texts."""
     task.train(settings)
     statistics = task.statistics(task.model().prompts(data.split.test.prompts))
-    scores = {}
-    for detector in task.detectors:
-        scores[str(Score(detector.name))] = statistics.scores(detector, FSD)
-    return task.means(), scores
+    return task.means(), {str(Score(d.name)): statistics.scores(d, FSD) for d in task.detectors}

@@ -9,8 +9,6 @@ from functools import partial
 from optuna.trial import FrozenTrial
 
 from detectors import Detector
-from detectors import load as load_detector
-from detectors import names as detector_names
 from fsd.config import FSDConfig, TuneConfig
 from fsd.errors import UsageError
 from fsd.scoring.deviation import ViewStatistics
@@ -36,8 +34,7 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     if not fixed:
         return detectors, []
     if config.base_run.detection.named:
-        allowed = ", ".join(name for name in detector_names() if load_detector(name).search)
-        raise UsageError(f"detectors to tune must have settings to search, as {allowed} do; got {fixed[0]!r}")
+        raise UsageError(f"detectors to tune must have settings to search (docs/detectors.md); got {fixed[0]!r}")
     return detectors, [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"]
 
 

@@ -29,34 +29,26 @@ def prepare(config: TuneConfig) -> Job:
     elif base_run.adapter:
         raise UsageError(f"adapter must not be given where it is to be tuned; got {base_run.adapter!r}")
     experiment = read(base_run)
-    if trains and base_run.detection.named:
-        for detector in experiment.detectors:
-            if detector.needs_labels:
-                raise UsageError(f"detectors of --tune adapter must not need known members; got {detector.name!r}")
+    if trains and not adapter.tunable(experiment.detectors):
+        raise UsageError(
+            "detectors of --tune adapter must not all need known members or a fine-tuned reference; got "
+            f"{base_run.detection.detectors!r}"
+        )
     config = replace(config, base_run=experiment.config)
     # Refuses impossible numbers; the texts of a published benchmark are not here yet.
     if experiment.texts_are_local:
         tuning_data(config, experiment.split.without_later(), "")
     job = experiment.job(partial(run, config, experiment))
-    trials = f"at most {config.trials:,}"
     rounds = 1
-    notes = job.notes
+    how = "per detector and score, in memory"
     if trains:
-        trials += " of fine-tuning"
         # One more training, with the winner's settings: no trial keeps its adapter.
         rounds += config.trials
-        notes = [*notes, "trials that are stopped early take less"]
-    else:
-        trials += " per detector and score, in memory"
+        how = "of fine-tuning; those that are stopped early take less"
+    stated = Stated(f"at most {config.trials:,} {how}", {"at_most": config.trials})
     checks = [partial(check_storage, config.storage)]
-    stated = Stated(trials, {"at_most": config.trials})
     return replace(
-        job,
-        reads={**job.reads, "trials": stated},
-        writes=[config.storage, *job.writes],
-        checks=checks,
-        rounds=rounds,
-        notes=notes,
+        job, reads={**job.reads, "trials": stated}, writes=[config.storage, *job.writes], checks=checks, rounds=rounds
     )
 
 

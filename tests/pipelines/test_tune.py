@@ -18,7 +18,7 @@ from fsd.statistics.metrics import auc
 from pipelines.experiment import experiment, inputs, registration
 from pipelines.experiment.detector_settings import load_detectors
 from pipelines.score.job import prepare as score
-from pipelines.tune import report
+from pipelines.tune import adapter, report
 from pipelines.tune.job import digest, tuning_data
 from pipelines.tune.tuning import prepare
 
@@ -156,6 +156,37 @@ def test_an_adapter_is_tuned_by_training(config):
     assert len(done) == 3  # settings that were refused, such as AdaLoRA in too few steps, end as FAILED
     assert all("validation_auc/loss.fsd" in r.data.metrics for r in done)
     assert "tuning/test_gain" in parent.data.metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "shares"), [("loss", (0.25, 0.5, 1)), ("loss,unread_z", (0.5, 1)), ("loss,adapted_wbc", (1,))]
+)
+def test_no_trial_has_fewer_unseen_texts_than_what_was_named_needs(
+    config, other, make_rows, monkeypatch, names, shares
+):
+    """Of 48, a quarter is too few for unread_z, and a half for a fine-tuned reference: refused after all trials."""
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(320, 1)))
+    searched = []
+
+    def stopped(task, *_):
+        searched.append(task.space["unseen"].values)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapter, "search", stopped)
+    model = replace(config.base_run.model, reference_model=str(other))
+    base_run = replace(config.base_run, model=model, detection=DetectorConfig(detectors=names))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(replace(config, tune="adapter", base_run=base_run)).run()
+    assert searched == [shares]
+
+
+@pytest.mark.parametrize("names", ["con_recall", "adapted_unread_z", "adapted_wbc,camia_lr"])
+def test_an_adapter_needs_a_detector_by_which_trials_are_compared(config, names):
+    """Trials with none failed one after another, as a mean of nothing."""
+    base_run = replace(config.base_run, detection=DetectorConfig(detectors=names))
+    with pytest.raises(UsageError, match="must not all need known members or a fine-tuned reference"):
+        prepare(replace(config, tune="adapter", base_run=base_run))
 
 
 def test_studies_are_named_by_domain_detector_state_and_seed(config):

@@ -116,7 +116,7 @@ def test_verdicts_are_given_by_the_reference_of_the_run(job, other, make_rows, m
         job, model=replace(job.model, reference_model=str(other)), detection=DetectorConfig(detectors="summed_unread_z")
     )
     made = prepare(config)
-    assert any("reference model is fine-tuned as well, once on 24 of the unseen texts" in note for note in made.notes)
+    assert any("fine-tuned as well, in 6 more steps: once on 24 of the unseen texts" in note for note in made.notes)
     made.run()
     assert trained == [48, 24]
     (run,) = tracking.find_runs("fsd-arxiv", {})
