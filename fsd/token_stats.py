@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -395,6 +394,7 @@ Tokenize = Callable[[Sequence[str]], list[TokenIds]]
 """Texts → the token ids of each."""
 Labelled = Mapping[str, tuple[int, bool]]
 """Text → its family, and whether it is a member."""
+UNLABELLED: Labelled = {}
 
 
 class Exemplars:
@@ -405,12 +405,16 @@ class Exemplars:
         labelled: the texts, if their labels are known, and the others of their families.
     """
 
-    def __init__(self, prompts: Sequence[Prompts], labelled: Labelled = MappingProxyType({})) -> None:
+    def __init__(self, prompts: Sequence[Prompts], labelled: Labelled = UNLABELLED) -> None:
         self.prompts = prompts
         self.labelled = labelled
         self._scorer: Scorer | None = None
         self._rows: list[list[Any]] = []
         self._results: dict[Hashable, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the scorer, which holds a model: another process asks for no statistics."""
+        return vars(self) | {"_scorer": None}
 
     def score_with(self, scorer: Scorer) -> "Exemplars":
         """Keep the statistics of all prompts by a scorer, and return itself."""

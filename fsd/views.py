@@ -178,12 +178,10 @@ FORMS["neighbours"] = Form(
     further=True,
 )
 # PAC (arXiv 2405.11930).
-FORMS["swapped"] = Form(
-    lambda prompt, inputs: _copied(prompt, inputs.swapped),
+FORMS["swapped"] = replace(
+    FORMS["neighbours"],
+    prompts=lambda prompt, inputs: _copied(prompt, inputs.swapped),
     without="no copies with swapped words are given",
-    copies=True,
-    several=True,
-    further=True,
 )
 # The next three are those of CAMIA (arXiv 2409.13745) and of what is fitted to its signals.
 FORMS["repeated"] = Form(lambda prompt, _: repetitions(prompt), not_of_chats=_REPEATED, several=True, further=True)
@@ -194,13 +192,11 @@ FORMS["nonmembers"] = Form(
     common=True,
     further=True,
 )
-FORMS["labelled"] = Form(
-    lambda _, inputs: _all(inputs.labelled),
+FORMS["labelled"] = replace(
+    FORMS["nonmembers"],
+    prompts=lambda _, inputs: _all(inputs.labelled),
     without=f"no known members and non-members {_GROUPS}",
-    not_of_chats=_REPEATED,
-    common=True,
     labels=True,
-    further=True,
 )
 # They are few, read once for all others, and as the texts themselves are: by both models.
 FORMS["unread"] = Form(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from datetime import date as Date  # noqa: N812 - documents have a field date
-from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from fsd.data.layouts import columns_of
@@ -104,7 +103,7 @@ class Benchmark(NamedTuple):
     documents: list[Document]
     source: str  # id, or local files
     revision: str  # commit or hash
-    left_out: Mapping[str, int] = MappingProxyType({})  # reason → rows
+    left_out: Mapping[str, int] = {}  # reason → rows
     since: Date | None = None  # first day of non-members that are later than all members, if that is known
 
 

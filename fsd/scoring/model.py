@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -29,6 +28,7 @@ from fsd.scoring.scorers import (
 from fsd.scoring.services import PromptTokens, service_scorers
 from fsd.scoring.view_inputs import view_inputs
 from fsd.token_stats import (
+    UNLABELLED,
     AnyTexts,
     Chat,
     FloatArray,
@@ -129,12 +129,7 @@ class Model:
         return np.array([(stats.typicality, stats.logp.mean(), lowest_mean(stats.logp, 0.2)) for stats in scored])
 
     def inputs(
-        self,
-        unseen: AnyTexts = (),
-        *,
-        shots: int = 2,
-        labelled: Labelled = MappingProxyType({}),
-        adapting: AnyTexts = (),
+        self, unseen: AnyTexts = (), *, shots: int = 2, labelled: Labelled = UNLABELLED, adapting: AnyTexts = ()
     ) -> ViewInputs:
         """What detectors need besides the texts: made of unseen texts (`shots` of them) and of labelled ones.
 

@@ -4,14 +4,13 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import TypeVar
 
 from fsd import distributed
 from fsd.config import NEIGHBOURS, ModelConfig
 from fsd.errors import at_least
 from fsd.scoring.scorers import embedded_target
-from fsd.token_stats import AnyTexts, Exemplars, Labelled, Prompt, Prompts, as_prompt, texts_of
+from fsd.token_stats import UNLABELLED, AnyTexts, Exemplars, Labelled, Prompt, Prompts, as_prompt, texts_of
 from fsd.views import FEWEST_UNREAD, Copies, ViewInputs, repetitions
 
 # Neighbours of a text by word swaps, or copies with words in another order; each of them costs a forward pass.
@@ -27,7 +26,7 @@ def view_inputs(
     *,
     shots: int,
     seed: int,
-    labelled: Labelled = MappingProxyType({}),
+    labelled: Labelled = UNLABELLED,
     adapting: Prompts = (),
     counted: bool = False,
 ) -> ViewInputs:
@@ -41,15 +40,12 @@ def view_inputs(
     learned = set(adapting)
     unlearned = [prompt for prompt in prompts if prompt not in learned]
     texts = texts_of(prompts)
-    neighbours = _neighbours(config, texts, seed, counted=counted)
-    swapped = _swaps(seed, counted=counted)
-    nonmembers = Exemplars(_repeated(prompts, seed)) if prompts else None
     return ViewInputs(
         primed=_prefix(_sample(texts, shots, seed)),
-        neighbours=neighbours,
-        swapped=swapped,
+        neighbours=_neighbours(config, texts, seed, counted=counted),
+        swapped=_swaps(seed, counted=counted),
         member_primed=member_prefix(labelled, shots, seed),
-        nonmembers=nonmembers,
+        nonmembers=Exemplars(_repeated(prompts, seed)) if prompts else None,
         labelled=both_sides(labelled, seed),
         unread=_unread(prompts, seed),
         adapted_unread=_unread(unlearned, seed),

@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detectors import Detector
@@ -74,7 +73,7 @@ class Experiment(NamedTuple):
     texts_are_local: bool = False
     documents: Corpus = Corpus()
     split: Split = Split((), (), ())
-    sources: Mapping[str, str] = MappingProxyType({})
+    sources: Mapping[str, str] = {}
     remarks: Sequence[str] = ()
     labels: Labels = HOLDING
     read: str = ""

@@ -181,6 +181,17 @@ def test_no_trial_has_fewer_unseen_texts_than_what_was_named_needs(
     assert searched == [shares]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tune", ["detectors", "adapter"])
+def test_workers_tune_what_compares_with_unread_texts(config, other, make_rows, capsys, tune):
+    """Their statistics held the model by which they were computed, which no process can hand to another."""
+    Path("data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in make_rows(160, 1)))
+    model = replace(config.base_run.model, reference_model=str(other))
+    base_run = replace(config.base_run, model=model, detection=DetectorConfig(detectors="unread_z"))
+    prepare(replace(config, tune=tune, trials=3, workers=2, base_run=base_run)).run()
+    assert "unread_z.fsd" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("names", ["con_recall", "adapted_unread_z", "adapted_wbc,camia_lr"])
 def test_an_adapter_needs_a_detector_by_which_trials_are_compared(config, names):
     """Trials with none failed one after another, as a mean of nothing."""
