@@ -145,7 +145,7 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             sklearn.exceptions.NotFittedError: before `fit`.
             UsageError: for a text that the model was fine-tuned on, or if the model was fine-tuned again elsewhere.
         """
-        from fsd.library import check_apart, listed, prepare
+        from fsd.library import listed, prepare
         from fsd.models.adapters import adapter_fingerprint
         from fsd.scoring.scorers import STATES
 
@@ -155,7 +155,6 @@ class MembershipDetector(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
                 "the model must have the adapter of fit; it was fine-tuned again: load one for each estimator"
             )
         texts = listed("texts", X)
-        check_apart(texts, self.unseen_)
         plan, _ = prepare(
             self.model_, texts, self.unseen_, [self.detector], STATES, config=self._config, seed=self.seed
         )

@@ -82,7 +82,7 @@ def score(
             columns `messages`, or `prompt` and `completion`, of which the answers are scored.
         detectors: "auto" for the default set, "all" for every detector, as far as they can be computed here, or names
             and `detectors.load(...)` objects.
-        unseen: texts that the model cannot have seen; `recall` and `neighbour` need some.
+        unseen: other texts, which the model cannot have seen; `recall` and `neighbour` need some.
         adapter: folder of a saved adapter that is part of the model, which is named and not loaded.
         shots: unseen texts in the prefix of `recall`.
         seed: random seed for the prefix and the neighbours.
@@ -92,7 +92,8 @@ def score(
         have the index of a DataFrame.
 
     Raises:
-        UsageError: if the model cannot be loaded, or a detector given by name cannot be computed.
+        UsageError: if the model cannot be loaded, a text is among the unseen ones, or a detector given by name cannot
+            be computed.
     """
     strings = listed("texts", texts)
     to_read = unseen_texts(unseen)
@@ -148,7 +149,6 @@ def deviation(
 
     strings = listed("texts", texts)
     to_train = unseen_texts(unseen)
-    check_apart(strings, to_train)
     with _given_back(model):
         is_tuned = adapter is not None or has_adapter(model)
         if is_tuned and training is not None:
@@ -194,7 +194,7 @@ def _given_back(model: "Model") -> Iterator[None]:
 
 
 def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]") -> None:
-    """Refuse texts that the model is fine-tuned on: they would score like members."""
+    """Refuse texts that the model is fine-tuned on, or by which others are scored: they would score like members."""
     shared = set(map(_placeless, texts)).intersection(map(_placeless, unseen))
     if shared:
         raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
@@ -457,6 +457,7 @@ def prepare(  # noqa: PLR0913 - each is a choice of its own, most of them with a
 
     The configuration is the one by which a loaded model was loaded.
     """
+    check_apart(texts, unseen)
     # What was named must be computable; of a set, what can be computed.
     strict = not isinstance(detectors, str) or detectors not in (AUTO, ALL)
     requested = chosen(detectors)

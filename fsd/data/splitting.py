@@ -89,10 +89,7 @@ def split_with(
         validation = VALIDATION
     if not unseen:
         raise UsageError("at least one unseen text must be given; got none")
-    labelled = {document.text for document in documents if document.member}
-    members = [document.origin for document in unseen if document.member or document.text in labelled]
-    if members:
-        raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
+    check_unseen(unseen, documents)
     corpus = as_corpus(documents)
     _check(corpus, validation)
     family = Corpus(chain(unseen, corpus)).family
@@ -106,6 +103,14 @@ def split_with(
     parts = Split(nonmembers, remaining.take(held), remaining.take(~held))
     _check_parts(parts, remaining, validation, FAMILIES)
     return parts, corpus.take(related)
+
+
+def check_unseen(unseen: Documents, documents: Documents) -> None:
+    """Refuse unseen texts that are members, by a label of their own or by that of a text to score."""
+    labelled = {document.text for document in documents if document.member}
+    members = [document.origin for document in unseen if document.member or document.text in labelled]
+    if members:
+        raise UsageError(f"unseen texts must be non-members; {len(members)} are members, the first {members[0]}")
 
 
 def split_labelled(documents: Documents, *, validation: float, seed: int = 42) -> Split:

@@ -16,7 +16,9 @@ from fsd.data.layouts import NOT_READ
 from fsd.data.near_duplicates import listed
 from fsd.data.periods import parse_cutoff
 from fsd.data.reading import read_otherwise
+from fsd.data.splitting import check_unseen
 from fsd.errors import UsageError
+from fsd.library import check_apart
 from fsd.net.hub import fingerprint, locate
 from fsd.plugs import first
 from fsd.progress import note
@@ -65,6 +67,7 @@ def prepare(config: ScoreConfig) -> Job:
     )
     documents, too_short = continuable(documents, detectors)
     unseen, blank = _read_unseen(config)
+    check_apart(documents.prompts, unseen)
     # Texts without a label are scored too, and say nothing about the dates of members and non-members.
     labelled = [document for document in documents if document.member is not None]
     labels = labels_for(config.model.model, labelled, last=parse_cutoff(config.cutoff))
@@ -77,20 +80,17 @@ def prepare(config: ScoreConfig) -> Job:
     asked = partial(api_cost, config.model, api, lambda: plan.asked, chat=config.chat)
     writes = [config.out]
     scoring = partial(run, config, documents, unseen, detectors, remarks)
-    experiment = f"fsd-{config.domain}"
-    adapter = config.adapter
-    target = config.model
     return Job(
         scoring,
         reads,
-        target,
+        config.model,
         texts=documents.texts,
         passes=plan.passes,
         writes=writes,
-        experiment=experiment,
+        experiment=f"fsd-{config.domain}",
         notes=remarks,
         api=api,
-        adapter=adapter,
+        adapter=config.adapter,
         asked=asked,
         read=read_otherwise(documents),
     )
@@ -98,11 +98,12 @@ def prepare(config: ScoreConfig) -> Job:
 
 def _by_rows(config: ScoreConfig, *, by_api: bool) -> RowWork:
     """The scoring of so many texts that they are not read at once."""
-    together: dict[str, object] = {"cutoff": config.cutoff}
-    together["near_duplicates"] = config.cleaning.near_duplicates == "drop" and "drop"
+    together: dict[str, object] = {
+        "cutoff": config.cutoff,
+        "near_duplicates": config.cleaning.near_duplicates == "drop" and "drop",
+    }
     together["too_long"] = config.too_long == "drop" and "drop"
-    checks: list[Callable[[], object]] = []
-    checks.append(partial(check_model, config.model))
+    checks: list[Callable[[], object]] = [partial(check_model, config.model)]
     checks.append(partial(check_saved, config.adapter, config.model))
     if by_api:
         # An API has a concurrency of its own.
@@ -123,6 +124,7 @@ def _read_unseen(config: ScoreConfig) -> tuple[list[Prompt], list[str]]:
     if not config.unseen:
         return [], []
     documents, remarks = read_own([config.unseen], "", config.cleaning)
+    check_unseen(documents, ())
     return documents.prompts, remarks
 
 

@@ -46,6 +46,9 @@ def test_a_text_among_the_unseen_ones_is_refused():
     table = pd.DataFrame({"text": ["a text", "another"], "context": [None, "before"]})
     with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
         fsd.deviation("embedded", table, ["a text"], detectors=["loss"])
+    # As a part of its own prefix, a text would be as probable as a member.
+    with pytest.raises(UsageError, match="texts must not be among the unseen texts; got 1 that are"):
+        fsd.score("embedded", ["a text", "another"], ["recall"], unseen=["a text"])
 
 
 def test_one_string_or_another_type_in_place_of_texts_is_refused():
