@@ -197,7 +197,9 @@ def check_apart(texts: "Sequence[str | Prompt]", unseen: "Sequence[str | Prompt]
     """Refuse texts that the model is fine-tuned on, or by which others are scored: they would score like members."""
     shared = set(map(_placeless, texts)).intersection(map(_placeless, unseen))
     if shared:
-        raise UsageError(f"texts must not be among the unseen texts; got {len(shared)} that are")
+        raise UsageError(
+            f"texts must not be among the unseen texts; got {len(shared)} that are: leave them out of one side"
+        )
 
 
 def _placeless(text: "str | Prompt") -> "Prompt":

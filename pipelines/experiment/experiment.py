@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -33,7 +34,7 @@ from fsd.scoring.scorers import STATES, cache_folder, cache_store, frequency_fil
 from fsd.token_stats import chats_of
 from fsd.tracking import Run
 from fsd.views import ViewInputs, reading
-from pipelines.command.job import OWN_TEXTS, Job, Stated, files, names
+from pipelines.command.job import OWN_TEXTS, Job, Passes, Stated, files, names
 from pipelines.experiment.adapter_files import UNSEEN, recorded_training
 from pipelines.experiment.control import control_model, control_reference, never_saw, uncontrolled
 from pipelines.experiment.detector_settings import calibrated_scores, cheap, load_detectors, shots_of
@@ -131,13 +132,13 @@ class Experiment(NamedTuple):
         if split.validation:
             notes.append(OWN_TEXTS)
         texts = split.judged.texts
-        counts: Mapping[str, int] = {}
+        counts: Passes = {}
         if texts:
             plan = self.planned(outline(config.model, self.states, seed=config.seed))
             counts = plan.passes
             learned = self._replace(detectors=plan.detectors).adapting
             if learned:
-                steps = -(-len(learned) // config.training.batch_size)
+                steps = math.ceil(len(learned) / config.training.batch_size)
                 notes.append(
                     f"the reference model is fine-tuned as well, in {steps} more steps: once on {len(learned)} of the "
                     "unseen texts"

@@ -98,10 +98,8 @@ def prepare(config: ScoreConfig) -> Job:
 
 def _by_rows(config: ScoreConfig, *, by_api: bool) -> RowWork:
     """The scoring of so many texts that they are not read at once."""
-    together: dict[str, object] = {
-        "cutoff": config.cutoff,
-        "near_duplicates": config.cleaning.near_duplicates == "drop" and "drop",
-    }
+    together: dict[str, object] = {"cutoff": config.cutoff}
+    together["near_duplicates"] = config.cleaning.near_duplicates == "drop" and "drop"
     together["too_long"] = config.too_long == "drop" and "drop"
     checks: list[Callable[[], object]] = [partial(check_model, config.model)]
     checks.append(partial(check_saved, config.adapter, config.model))

@@ -87,8 +87,7 @@ class AdapterTask:
             def after_epoch(epoch: int) -> None:
                 means = self.means()
                 if run:
-                    objective = self.validation.objective
-                    metrics = {f"validation_{objective}/{name}": mean for name, mean in means.items()}
+                    metrics = {f"validation_{self.validation.objective}/{name}": mean for name, mean in means.items()}
                     run.log_curves({epoch: metrics})
                 mean = np.mean(list(means.values()))
                 report(float(mean), epoch)

@@ -34,7 +34,9 @@ def tunable(config: TuneConfig) -> tuple[list[Detector], list[str]]:
     if not fixed:
         return detectors, []
     if config.base_run.detection.named:
-        raise UsageError(f"detectors to tune must have settings to search (docs/detectors.md); got {fixed[0]!r}")
+        raise UsageError(
+            f"detectors to tune must have settings to search, such as min_k (all: docs/detectors.md); got {fixed[0]!r}"
+        )
     return detectors, [f"nothing to tune without a forward pass: {', '.join(fixed)} (recall: --shots)"]
 
 
